@@ -10,6 +10,13 @@ const VERSIONS = {
   "@nativescript/macos-node-api": "0.4.0",
   "node-22": "22.23.3",
   "node-24": "24.21.0",
+  // Deno and Bun for this machine, by the names that their packages have for it.
+  "@deno/linux-x64-glibc": "2.9.6",
+  "@deno/linux-arm64-glibc": "2.9.6",
+  "@deno/darwin-arm64": "2.9.6",
+  "@oven/bun-linux-x64": "1.4.5",
+  "@oven/bun-linux-aarch64": "1.4.5",
+  "@oven/bun-darwin-aarch64": "1.4.5",
 };
 const folder = join(root, "build", "build-tools");
 
@@ -63,3 +70,25 @@ export const installedNodes = () => NODES.map(installedTool).filter(Boolean).map
 
 /** All of them, installed if need be. */
 export const installNodes = () => NODES.map(buildTool).map(program);
+
+const { platform, arch } = process;
+/** Other runtimes that core's addon runs on, and where their packages have the program. */
+const RUNTIMES = [
+  { name: "Deno", tool: `@deno/${platform}-${arch}${platform === "linux" ? "-glibc" : ""}`, file: "deno" },
+  { name: "Bun", tool: `@oven/bun-${platform}-${arch === "arm64" ? "aarch64" : arch}`, file: "bin/bun" },
+];
+
+/** Each with its program, where it is installed. */
+export const runtimes = () =>
+  RUNTIMES.map(({ name, tool, file }) => {
+    const path = installedTool(tool);
+    return { name, program: path && join(path, file) };
+  });
+
+/** Installs those that there are for this machine; their programs. */
+export const installRuntimes = () =>
+  RUNTIMES.filter(({ tool }) => tool in VERSIONS).map(({ tool, file }) => {
+    const path = join(buildTool(tool), file);
+    chmodSync(path, 0o755);
+    return path;
+  });

@@ -18,7 +18,8 @@ export const addonFlags = [
   "-Werror",
   "-Wno-psabi",
   "-DNAPI_VERSION=8",
-  "-DNODE_ADDON_API_CPP_EXCEPTIONS_ALL",
+  "-DNODE_ADDON_API_CPP_EXCEPTIONS",
+  "-DNODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS",
   `-isystem${join(modules, "node-addon-api")}`,
   `-isystem${join(modules, "node-api-headers", "include")}`,
 ];

@@ -1,4 +1,4 @@
-// Installs the other versions of Node.js that the packages are tested on, into build/.
-import { installNodes } from "../native/build_tools.mjs";
+// Installs the other versions of Node.js, Deno and Bun, on which packages are tested, into build/.
+import { installNodes, installRuntimes } from "../native/build_tools.mjs";
 
-for (const path of installNodes()) console.log(path);
+for (const path of [...installNodes(), ...installRuntimes()]) console.log(path);

@@ -1,5 +1,5 @@
 import { ACTIVATION_DTYPES, APPROXIMATIONS } from "@mlxts/models";
-import { choice } from "./options.ts";
+import { choice, flag } from "./options.ts";
 
 /** What the commands that run a model are asked for. */
 export const activationDtype = choice(
@@ -13,4 +13,8 @@ export const approximate = choice(
   "<how>",
   "quantized products with other numbers, for more speed on a CPU; default: exact",
   APPROXIMATIONS,
+);
+
+export const noMap = flag(
+  "read the weights into memory, so that their files may change meanwhile; else they are mapped",
 );

@@ -10,7 +10,7 @@ import {
   type Timings,
   Tokenizer,
 } from "@mlxts/models";
-import { activationDtype, approximate } from "./activation_option.ts";
+import { activationDtype, approximate, noMap } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
 import { Interrupted } from "./interrupt.ts";
 import { loadModelWithBar } from "./load_model.ts";
@@ -77,6 +77,7 @@ export const generateCommand = command({
     seed: integer("<n>", "seed of the sampling", { min: 0, max: 0xffffffff, default: 0 }),
     activationDtype,
     approximate,
+    noMap,
     expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", {
       min: 1,
     }),
@@ -84,13 +85,14 @@ export const generateCommand = command({
   },
   exactlyOne: ["prompt", "chat", "ids"],
   async run(
-    { checkpoint, prompt, chat, ids, maxTokens, activationDtype, approximate, expertMemory, json, ...sampling },
+    { checkpoint, prompt, chat, ids, maxTokens, activationDtype, approximate, noMap, expertMemory, json, ...sampling },
     signal,
   ) {
     using device = Device.open();
     using model: LanguageModel = await loadModelWithBar(device, checkpoint, {
       activationDtype,
       approximate,
+      map: !noMap,
       ...(expertMemory !== undefined && { expertMemory }),
       signal,
     });

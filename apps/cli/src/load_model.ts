@@ -1,4 +1,4 @@
-import type { Device } from "@mlxts/core";
+import { type Device, explainTruncatedFiles } from "@mlxts/core";
 import { type LanguageModel, type LoadOptions, loadModel } from "@mlxts/models";
 import { progressBar } from "./progress.ts";
 
@@ -10,6 +10,7 @@ export async function loadModelWithBar(
   directory: string,
   options: LoadOptions,
 ): Promise<LanguageModel> {
+  explainTruncatedFiles();
   const bar = progressBar();
   const onProgress = (loaded: number, total: number) => {
     if (loaded < total) bar.show(inMegabytes(loaded), inMegabytes(total), "MB of weights");

@@ -1,6 +1,6 @@
 import { Device, writeSafetensors } from "@mlxts/core";
 import { MODEL_PATHS, prefill } from "@mlxts/models";
-import { activationDtype, approximate } from "./activation_option.ts";
+import { activationDtype, approximate, noMap } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
 import { loadModelWithBar } from "./load_model.ts";
 import { choice, flag, integer, path, required, tokenIds, UsageError } from "./options.ts";
@@ -17,12 +17,13 @@ export const logits = command({
     force: flag("replace even a file of the checkpoint"),
     activationDtype,
     approximate,
+    noMap,
     expertMemory: integer("<bytes>", "memory that experts may take, for a model that is larger than memory", {
       min: 1,
     }),
     path: choice("<path>", "how the prompt is computed, where the model has a choice", MODEL_PATHS),
   },
-  async run({ checkpoint, ids, every, out, force, activationDtype, approximate, expertMemory, path }, signal) {
+  async run({ checkpoint, ids, every, out, force, activationDtype, approximate, noMap, expertMemory, path }, signal) {
     if (every !== undefined && every > ids.length)
       throw new UsageError("logits", "--every", `be at most the number of ids, ${ids.length}`, String(every));
     const target = outputFile("logits", "--out", out, { inputs: [checkpoint], force });
@@ -30,6 +31,7 @@ export const logits = command({
     using model = await loadModelWithBar(device, checkpoint, {
       activationDtype,
       approximate,
+      map: !noMap,
       ...(expertMemory !== undefined && { expertMemory }),
       signal,
     });

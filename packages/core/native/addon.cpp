@@ -18,7 +18,7 @@ std::string readText(const Napi::Value& value, const char* what) {
 }
 
 // A call may still be queued when the environment ends. JavaScript cannot run then; that is no error.
-void callFromThread(Napi::Env env, Napi::Function function) {
+void callFromThread(Napi::Env env, Napi::Function function, void*, void*) {
   napi_value global, result;
   if (env == nullptr || function.IsEmpty() || napi_get_global(env, &global) != napi_ok) return;
   if (napi_call_function(env, global, function, 0, nullptr, &result) != napi_pending_exception) return;
@@ -58,8 +58,8 @@ Napi::Value openDevice(const Napi::CallbackInfo& info) {
   auto self = std::make_unique<DeviceHandle>();
   self->device = openKind(info[0].As<Napi::Object>());
   self->env = env;
-  self->wake = Napi::ThreadSafeFunction::New(env, info[1].As<Napi::Function>(), "mlxts", 0, 1);
-  self->wake.Unref(env);
+  self->wake = Wake(env, info[1], "mlxts");
+  self->wake.keepAlive(env, false);
   // The thread-safe function has added a cleanup hook of its own. Hooks run last in, first out: the device closes
   // first, and calls nothing afterwards.
   self->closeFirst();
@@ -141,27 +141,56 @@ Napi::Value pipelineThreads(const Napi::CallbackInfo& info) {
                            handle<DeviceHandle>(info[0]).open().maxThreads(uint32_t(readSize(info[1], "pipeline"))));
 }
 
-// Every exported function runs inside this one: a Failure becomes a JavaScript error with its code.
-template <Napi::Value (*function)(const Napi::CallbackInfo&)>
-Napi::Value guarded(const Napi::CallbackInfo& info) {
-  const auto raise = [&](const Failure& failure) {
-    auto error = Napi::Error::New(info.Env(), failure.what());
-    error.Set("code", Napi::String::New(info.Env(), failure.code));
-    error.Set("detail", Napi::String::New(info.Env(), failure.detail));
-    throw error;
+// Throws an error in JavaScript. A worker may be ending in the middle of a call: JavaScript runs no more then, and takes no
+// error, so what these functions return is of no interest.
+void raise(napi_env env, const Failure& failure) {
+  const auto text = [env](const std::string& from) {
+    napi_value value = nullptr;
+    napi_create_string_utf8(env, from.c_str(), from.size(), &value);
+    return value;
   };
-  try {
-    return function(info);
-  } catch (const Failure& failure) {
-    raise(failure);
-  } catch (const std::bad_alloc&) {
-    raise(Failure("BufferAllocation", "out of memory"));
-  }
-  return info.Env().Undefined();
+  napi_value error = nullptr;
+  if (napi_create_error(env, nullptr, text(failure.what()), &error) != napi_ok) return;
+  napi_set_named_property(env, error, "code", text(failure.code));
+  napi_set_named_property(env, error, "detail", text(failure.detail));
+  napi_throw(env, error);
 }
 
-Napi::Object init(Napi::Env env, Napi::Object exports) {
-#define MLXTS_EXPORT(name, function) exports.Set(name, Napi::Function::New(env, guarded<function>, name))
+// Every call from JavaScript runs inside this one: a Failure becomes a JavaScript error with its code, and no exception
+// leaves it. That is why no function of Napi wraps it: what these cannot throw in JavaScript they throw again, which ends
+// the process.
+template <typename Call>
+napi_value guarded(napi_env env, Call&& call) noexcept {
+  try {
+    try {
+      return call();
+    } catch (const Failure& failure) {
+      raise(env, failure);
+    } catch (const std::bad_alloc&) {
+      raise(env, Failure("BufferAllocation", "out of memory"));
+    } catch (const Napi::Error& error) {
+      napi_throw(env, error.Value());
+    } catch (const std::exception& error) {
+      napi_throw_error(env, nullptr, error.what());
+    }
+  } catch (...) {  // JavaScript is ending
+  }
+  return nullptr;
+}
+
+template <Napi::Value (*function)(const Napi::CallbackInfo&)>
+napi_value exported(napi_env env, napi_callback_info given) {
+  return guarded(env, [&] { return napi_value(function(Napi::CallbackInfo(env, given))); });
+}
+
+void addExports(Napi::Env env, Napi::Object exports) {
+  const auto add = [&](const char* name, napi_callback callback) {
+    napi_value function;
+    if (napi_create_function(env, name, NAPI_AUTO_LENGTH, callback, nullptr, &function) != napi_ok)
+      throw Napi::Error::New(env);
+    exports.Set(name, function);
+  };
+#define MLXTS_EXPORT(name, function) add(name, exported<function>)
   MLXTS_EXPORT("cpuLevels", cpuLevelsOf);
   MLXTS_EXPORT("openDevice", openDevice);
   MLXTS_EXPORT("deviceInfo", deviceInfo);
@@ -179,6 +208,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   MLXTS_EXPORT("writeMemory", writeMemory);
   MLXTS_EXPORT("borrowMemory", borrowMemory);
   MLXTS_EXPORT("detach", detach);
+  MLXTS_EXPORT("freeBytes", freeBytes);
+  MLXTS_EXPORT("explainTruncatedFiles", explainTruncatedFiles);
   MLXTS_EXPORT("releaseMemory", releaseMemory);
   MLXTS_EXPORT("openLibrary", openLibrary);
   MLXTS_EXPORT("contract", contract);
@@ -190,11 +221,16 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   MLXTS_EXPORT("run", run);
   MLXTS_EXPORT("takeEnded", takeEnded);
   MLXTS_EXPORT("waitFor", waitFor);
-  return exports;
+#undef MLXTS_EXPORT
 }
-
-NODE_API_MODULE(mlxts_core, init)
 
 }  // namespace
 
 }  // namespace mlxts
+
+NAPI_MODULE_INIT() {
+  return mlxts::guarded(env, [&] {
+    mlxts::addExports(env, Napi::Object(env, exports));
+    return exports;
+  });
+}

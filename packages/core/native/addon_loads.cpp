@@ -12,10 +12,10 @@ Napi::Value loadFile(const Napi::CallbackInfo& info) {
   self.releases->runAll(env);
   const std::string path = readText(info[1], "path");
   const uint64_t bytes = readSize(info[2], "bytes");
-  auto moved = Napi::ThreadSafeFunction::New(env, info[3].As<Napi::Function>(), "mlxts load", 0, 1);
+  const Wake moved(env, info[3], "mlxts load");
   auto made = std::make_unique<LoadHandle>(self.dependants, moved);
   self.closeFirst();
-  made->load = device.loadFile(path, bytes, [moved] { moved.NonBlockingCall(callFromThread); });
+  made->load = device.loadFile(path, bytes, moved);
   return makeHandle(env, std::move(made));
 }
 

@@ -1,4 +1,5 @@
 // Native calls on memory: buffers of a device, and arrays of JavaScript that it uses.
+#include "bus_error.h"
 #include "handle.h"
 #include "host_array.h"
 #include "native_call.h"
@@ -102,6 +103,17 @@ Napi::Value borrowMemory(const Napi::CallbackInfo& info) {
 Napi::Value detach(const Napi::CallbackInfo& info) {
   if (!info[0].IsArrayBuffer() || napi_detach_arraybuffer(info.Env(), info[0]) != napi_ok)
     throw Failure("InvalidArgument", "native call: cannot detach");
+  return info.Env().Undefined();
+}
+
+// freeBytes(device) -> what could be allocated, or undefined
+Napi::Value freeBytes(const Napi::CallbackInfo& info) {
+  const auto bytes = handle<DeviceHandle>(info[0]).open().freeBytes();
+  return bytes ? Napi::Number::New(info.Env(), double(*bytes)) : info.Env().Undefined();
+}
+
+Napi::Value explainTruncatedFiles(const Napi::CallbackInfo& info) {
+  explainBusErrors();
   return info.Env().Undefined();
 }
 

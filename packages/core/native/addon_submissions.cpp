@@ -46,9 +46,9 @@ Napi::Value submitList(Napi::Env env, DeviceHandle& self, std::shared_ptr<const 
     }
     completions->changed.notify_all();
     // One call of onEnded takes all submissions that have ended by then.
-    if (first) wake.NonBlockingCall(callFromThread);
+    if (first) wake();
   });
-  if (self.pending++ == 0) self.wake.Ref(env);
+  if (self.pending++ == 0) self.wake.keepAlive(env, true);
   return Napi::Number::New(env, double(id));
 }
 
@@ -118,7 +118,7 @@ Napi::Value takeEnded(const Napi::CallbackInfo& info) {
   auto out = Napi::Array::New(env, ended.size());
   uint32_t at = 0;
   for (const auto& outcome : ended) out.Set(at++, outcomeObject(env, outcome));
-  if (!ended.empty() && (self.pending -= ended.size()) == 0 && self.device) self.wake.Unref(env);
+  if (!ended.empty() && (self.pending -= ended.size()) == 0 && self.device) self.wake.keepAlive(env, false);
   return out;
 }
 

@@ -50,6 +50,16 @@ Gpu::~Gpu() {
   driver.contextRelease(number);
 }
 
+uint64_t Gpu::freeBytes() const {
+  const Current current(*this);
+  size_t left = 0, all = 0;
+  if (driver.memoryInfo(&left, &all) != kSuccess) return 0;
+  uint64_t reserved = 0, used = 0;
+  const bool known = pool && driver.poolGetAttribute(pool, kPoolReservedBytes, &reserved) == kSuccess &&
+                     driver.poolGetAttribute(pool, kPoolUsedBytes, &used) == kSuccess && used <= reserved;
+  return known ? left + (reserved - used) : left;
+}
+
 int Gpu::attribute(int which) const {
   int value = 0;
   check(driver, driver.deviceAttribute(&value, which, number), "cuDeviceGetAttribute", "DeviceNotFound");

@@ -35,6 +35,10 @@ class Gpu {
   size_t bytes = 0;
 
   int attribute(int which) const;
+  // What allocations can have: what the GPU has left, and what the pool keeps. 0 when the driver does not say.
+  uint64_t freeBytes() const;
+  // For messages of a call that has found no memory.
+  std::string freeText() const { return "the GPU has " + std::to_string(freeBytes()) + " bytes free"; }
 };
 
 // While it lives, calls of this thread go to the GPU's context.

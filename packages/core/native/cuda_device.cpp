@@ -1,6 +1,7 @@
 // The CUDA device: NVIDIA GPUs of compute capability 8.0 and later. Kernels come as PTX, which the driver compiles when
 // they are first used; it keeps what it has compiled in its own cache.
 #include <map>
+#include <system_error>
 
 #include "cuda_load.h"
 #include "cuda_memory.h"
@@ -98,6 +99,8 @@ class CudaDevice : public Device {
     throw Failure("InvalidArgument", "memory must be the device's own", "memory of the host");
   }
 
+  std::optional<uint64_t> freeBytes() const override { return gpu_->freeBytes(); }
+
   std::unique_ptr<FileLoad> loadFile(const std::string& path, uint64_t bytes, std::function<void()> moved) override {
     int error = 0;
     File file = openPlainFile(path, bytes, error);
@@ -113,7 +116,19 @@ class CudaDevice : public Device {
     int options[] = {kJitErrorLog, kJitErrorLogBytes};
     void* values[] = {log.data(), reinterpret_cast<void*>(kLogBytes)};
     Module module = nullptr;
-    const Result result = gpu_->driver.moduleLoad(&module, ptx.c_str(), 2, options, values);
+    const auto load = [&] { return gpu_->driver.moduleLoad(&module, ptx.c_str(), 2, options, values); };
+    Result result = load();
+    if (result == kOutOfMemory && gpu_->pool) {
+      // Code lies outside of the pool, which keeps what buffers have given back.
+      gpu_->driver.streamSynchronize(gpu_->copies);
+      gpu_->driver.poolTrim(gpu_->pool, 0);
+      result = load();
+    }
+    if (result == kOutOfMemory)
+      throw Failure("BufferAllocation",
+                    name + " has no memory for its code, " + std::to_string(ptx.size()) + " bytes of PTX: " +
+                        gpu_->freeText(),
+                    std::to_string(ptx.size()));
     if (isLost(result)) check(gpu_->driver, result, "cuModuleLoadDataEx");
     if (result != kSuccess)
       throw Failure("ShaderCompilation", name + " does not compile",
@@ -205,6 +220,8 @@ std::shared_ptr<Device> openCudaDevice(const CudaOptions& options) {
     return std::make_shared<cuda::CudaDevice>(options);
   } catch (const cuda::DriverFailure& failure) {
     throw Failure("DeviceNotFound", failure.what());
+  } catch (const std::system_error& error) {
+    throw Failure("DeviceNotFound", std::string("cannot start its thread: ") + error.what());
   }
 }
 

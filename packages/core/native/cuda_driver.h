@@ -71,7 +71,7 @@ enum : int {
   kFunctionSharedPercent = 9  // of a multiprocessor's memory that may be shared; the first cache has the rest
 };
 enum : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
-enum : int { kPoolReleaseThreshold = 4 };
+enum : int { kPoolReleaseThreshold = 4, kPoolReservedBytes = 5, kPoolUsedBytes = 7 };
 enum : unsigned { kStreamNonBlocking = 1, kEventBlockingSync = 1, kEventNoTiming = 2 };
 
 // X(name here, name in the library, parameters)
@@ -87,7 +87,9 @@ enum : unsigned { kStreamNonBlocking = 1, kEventBlockingSync = 1, kEventNoTiming
   X(deviceBytes, cuDeviceTotalMem_v2, (size_t*, DeviceNumber))                                                     \
   X(devicePool, cuDeviceGetDefaultMemPool, (Pool*, DeviceNumber))                                                  \
   X(poolSetAttribute, cuMemPoolSetAttribute, (Pool, int, void*))                                                   \
+  X(poolGetAttribute, cuMemPoolGetAttribute, (Pool, int, void*))                                                   \
   X(poolTrim, cuMemPoolTrimTo, (Pool, size_t))                                                                     \
+  X(memoryInfo, cuMemGetInfo_v2, (size_t*, size_t*))                                                               \
   X(contextRetain, cuDevicePrimaryCtxRetain, (Context*, DeviceNumber))                                             \
   X(contextRelease, cuDevicePrimaryCtxRelease_v2, (DeviceNumber))                                                  \
   X(contextPush, cuCtxPushCurrent_v2, (Context))                                                                   \

@@ -374,7 +374,8 @@ void Queue::submit(uint64_t id, std::shared_ptr<const CommandList> list, const s
 // Only the first of those that a lost device fails is its cause.
 void Queue::fail(Flight& flight, Result result, const std::string& message) {
   const bool before = isLost(result) && lost_.exchange(true);
-  flight.fail(before ? "deviceLost" : causeOf(result), message);
+  const bool full = result == kOutOfMemory;
+  flight.fail(before ? "deviceLost" : causeOf(result), full ? message + "; " + gpu_->freeText() : message);
 }
 
 void Queue::takeFaults(Flight& flight) {

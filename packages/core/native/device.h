@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -124,6 +125,8 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual std::shared_ptr<Memory> allocate(uint64_t bytes) = 0;
+  // What could be allocated now, where the device knows it.
+  virtual std::optional<uint64_t> freeBytes() const { return std::nullopt; }
   // Lets the device reach memory made elsewhere. Failure code InvalidArgument when its address or length does not suit
   // it.
   virtual void attach(Memory&) {}
@@ -135,11 +138,9 @@ class Device {
     attach(*memory);
     return memory;
   }
-  // Starts to copy a file where the device reaches none that is mapped; Failure codes as of mapFile, and CommandBuffer.
-  // `moved` is called on threads of the load, when many more bytes have arrived and when it has ended.
-  virtual std::unique_ptr<FileLoad> loadFile(const std::string&, uint64_t, std::function<void()> /* moved */) {
-    throw Failure("InvalidArgument", "the device maps files");
-  }
+  // Starts to copy a file into memory of the device; Failure codes as of mapFile, and CommandBuffer. `moved` is called on
+  // threads of the load, when many more bytes have arrived and when it has ended.
+  virtual std::unique_ptr<FileLoad> loadFile(const std::string& path, uint64_t bytes, std::function<void()> moved);
   // `from`: what info().kernelFormat says; `name` is for messages and traces. Failure code
   // ShaderCompilation with the compiler's log as detail.
   virtual std::shared_ptr<Library> openLibrary(const std::string& from, const std::string& name) = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device.h"
+#include "native_call.h"
 
 namespace mlxts {
 
@@ -75,6 +76,27 @@ struct PendingReleases {
   }
 };
 
+// A function of JavaScript that any thread may have called, without arguments, until `release`. Nobody may ask for a call
+// after that; JavaScript may end before it makes one that is queued.
+class Wake {
+ public:
+  Wake() = default;
+  Wake(Napi::Env env, const Napi::Value& function, const char* name)
+      : call_(Call::New(env, function.As<Napi::Function>(), name, 0, 1)) {}
+  void operator()() const { call_.NonBlockingCall(); }
+  // Whether it keeps the event loop going; it does at first.
+  void keepAlive(Napi::Env env, bool keeps) const { keeps ? call_.Ref(env) : call_.Unref(env); }
+  void release() {
+    // Node.js ends the process when it is given none.
+    if (napi_threadsafe_function(call_)) call_.Release();
+    call_ = {};
+  }
+
+ private:
+  using Call = Napi::TypedThreadSafeFunction<void, void, callFromThread>;
+  Call call_;
+};
+
 // Submissions that have ended, passed from the device's thread to JavaScript.
 struct Completions {
   std::mutex mutex;
@@ -95,8 +117,9 @@ struct DeviceHandle {
   std::shared_ptr<Dependants> dependants = std::make_shared<Dependants>();
   std::shared_ptr<Completions> completions = std::make_shared<Completions>();
   std::shared_ptr<PendingReleases> releases = std::make_shared<PendingReleases>();
-  Napi::ThreadSafeFunction wake;
+  Wake wake;
   napi_env env = nullptr;
+  bool hooked = false;  // closeHook is to be called
   uint64_t lastId = 0, pending = 0;
 
   // Waits for work in flight and ends the device: at dispose, at collection, or when the environment ends.
@@ -104,10 +127,19 @@ struct DeviceHandle {
   // Lets the device close, when the environment ends, before all that exists now: cleanup hooks run last in, first out.
   // To be called again whenever an array is wrapped, which is freed then, or a thread-safe function made.
   void closeFirst() {
-    napi_remove_env_cleanup_hook(env, closeHook, this);
-    napi_add_env_cleanup_hook(env, closeHook, this);
+    unhook();
+    hooked = napi_add_env_cleanup_hook(env, closeHook, this) == napi_ok;
   }
-  static void closeHook(void* self) { static_cast<DeviceHandle*>(self)->close(); }
+  // Some runtimes end the process when a hook is removed that is not there, or that runs.
+  void unhook() {
+    if (hooked) napi_remove_env_cleanup_hook(env, closeHook, this);
+    hooked = false;
+  }
+  static void closeHook(void* device) {
+    auto& self = *static_cast<DeviceHandle*>(device);
+    self.hooked = false;
+    self.close();
+  }
   ~DeviceHandle() { close(); }
   Device& open() const {
     if (!device) throw Failure("Disposed", "the device has been disposed", "device");
@@ -166,17 +198,17 @@ inline void DeviceHandle::close() {
   device->drain();
   for (auto* dependant : *dependants) dependant->release();
   device.reset();
-  wake.Release();
-  napi_remove_env_cleanup_hook(env, closeHook, this);
+  wake.release();
+  unhook();
   releases->runAll(env);
 }
 
 // A file that is copied into memory of the device.
 struct LoadHandle : Dependant {
   std::shared_ptr<Dependants> siblings;
-  Napi::ThreadSafeFunction moved;  // keeps the process alive until the load is released
+  Wake moved;  // keeps the process alive until the load is released
   std::unique_ptr<FileLoad> load;
-  LoadHandle(std::shared_ptr<Dependants> siblings, Napi::ThreadSafeFunction moved)
+  LoadHandle(std::shared_ptr<Dependants> siblings, Wake moved)
       : siblings(std::move(siblings)), moved(std::move(moved)) {
     this->siblings->insert(this);
   }
@@ -187,8 +219,7 @@ struct LoadHandle : Dependant {
   // Waits for the load's threads, whose last call is queued then, and frees its memory unless that was taken.
   void release() override {
     load.reset();
-    if (moved) moved.Release();
-    moved = {};
+    moved.release();
   }
 };
 

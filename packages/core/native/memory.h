@@ -55,6 +55,8 @@ class Memory {
   // How many bytes may be accessed, at least bytes(): what is mapped extends to the end of its last page.
   uint64_t span() const { return span_; }
   bool readOnly() const { return readOnly_; }
+  // Nothing writes it from now on.
+  void freeze() { readOnly_ = true; }
 
   // The device's own object for these bytes; it is destroyed before they are freed.
   std::shared_ptr<void> attachment;

@@ -19,8 +19,8 @@ class Memory;
 Napi::Value memoryHandle(Napi::Env env, const DeviceHandle& device, std::shared_ptr<Memory> memory,
                          uint64_t external = 0);
 
-// Calls a function of JavaScript for another thread; to be given to a thread-safe function.
-void callFromThread(Napi::Env env, Napi::Function function);
+// What a thread-safe function runs on the JavaScript thread.
+void callFromThread(Napi::Env env, Napi::Function function, void*, void*);
 
 // addon_memory.cpp
 Napi::Value allocate(const Napi::CallbackInfo& info);
@@ -31,6 +31,8 @@ Napi::Value readMemory(const Napi::CallbackInfo& info);
 Napi::Value writeMemory(const Napi::CallbackInfo& info);
 Napi::Value borrowMemory(const Napi::CallbackInfo& info);
 Napi::Value detach(const Napi::CallbackInfo& info);
+Napi::Value freeBytes(const Napi::CallbackInfo& info);
+Napi::Value explainTruncatedFiles(const Napi::CallbackInfo& info);
 Napi::Value releaseMemory(const Napi::CallbackInfo& info);
 
 // addon_loads.cpp

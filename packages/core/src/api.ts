@@ -42,8 +42,8 @@ export interface Device {
   wrap(memory: ArrayBufferView, options?: WrapOptions): Buffer;
   /**
    * A read-only buffer over the first `byteLength` bytes of a file, mapped: nothing is read before it is used. The file
-   * must not shrink while the buffer lives. A device with memory of its own (see `unifiedMemory`) gets a copy instead,
-   * which threads of the device make: the event loop goes on, and the file is not needed afterwards.
+   * must not shrink while the buffer lives. A device with memory of its own (see `unifiedMemory`), and `map: false`, give a
+   * copy instead, which other threads make: the event loop goes on, and the file is not needed afterwards.
    * @throws MlxtsError `Io`, `BufferAllocation`, `CommandBuffer`; the reason of `signal` when it is aborted. Nothing is left
    *   of the copy then
    */
@@ -87,6 +87,11 @@ export interface WrapOptions {
 }
 
 export interface FileOptions {
+  /**
+   * `false`: files are read into memory, so that they may change once they are open. Default `true`: they are mapped where the
+   * device reaches mapped files, and a file that becomes shorter ends the process with SIGBUS (`explainTruncatedFiles`).
+   */
+  map?: boolean | undefined;
   /**
    * Called while bytes are copied, each 64 MiB or so, and when all are there: with how many are, and how many there are in
    * all. Where files are mapped it is only called when they are. What it throws ends the copy.

@@ -123,9 +123,9 @@ function entriesOf(shards: readonly Shard[], index: Files["index"]): Map<string,
 async function loadShards(
   device: Device,
   shards: readonly Shard[],
-  { onProgress, signal }: FileOptions,
+  { map, onProgress, signal }: FileOptions,
 ): Promise<Map<Shard, Buffer>> {
-  const copied = !device.unifiedMemory;
+  const copied = !device.unifiedMemory || !map;
   const total = shards.reduce((sum, { stamp }) => sum + stamp.bytes, 0);
   const buffers = new Map<Shard, Buffer>();
   let before = 0;
@@ -134,7 +134,7 @@ async function loadShards(
       const { path, stamp } = shard;
       const done = before;
       const report = copied && onProgress ? (loaded: number) => onProgress(done + loaded, total) : undefined;
-      buffers.set(shard, await device.mapFile(path, stamp.bytes, { onProgress: report, signal }));
+      buffers.set(shard, await device.mapFile(path, stamp.bytes, { map, onProgress: report, signal }));
       before += stamp.bytes;
       const now = statSync(path, { throwIfNoEntry: false });
       if (now?.size !== stamp.bytes || now.mtimeMs !== stamp.modifiedMs)
@@ -143,6 +143,7 @@ async function loadShards(
     if (!copied) {
       onProgress?.(total, total);
       signal?.throwIfAborted();
+      if (device.disposed) throw disposedError("device");
     }
   } catch (error) {
     for (const buffer of buffers.values()) buffer.dispose();
@@ -328,7 +329,7 @@ export class Checkpoint {
 /**
  * Opens a checkpoint: one `.safetensors` file, or a folder with `model.safetensors`, with
  * `model.safetensors.index.json` and its shards, or with `model*.safetensors`. Where the device maps files, opening reads
- * headers only; where it has memory of its own, all files are copied there, as `device.mapFile` does.
+ * headers only; where it has memory of its own, and with `map: false`, all files are copied, as `device.mapFile` does.
  * @throws MlxtsError `Safetensors` for malformed or inconsistent files, `Io` when they cannot be read, `BufferAllocation`
  *   and `CommandBuffer` when they cannot be copied; the reason of `signal` when it is aborted. Nothing stays open then
  */

@@ -194,7 +194,14 @@ export class Device implements DeviceCore {
   }
 
   private refused(bytes: number, cause?: unknown): MlxtsError {
-    return new MlxtsError("BufferAllocation", `cannot allocate ${bytes} bytes on ${this.kind}`, { bytes }, cause);
+    const free = this.#closed ? undefined : native().freeBytes(this.#handle);
+    const left = free === undefined ? "" : `: ${free} bytes are free`;
+    return new MlxtsError(
+      "BufferAllocation",
+      `cannot allocate ${bytes} bytes on ${this.kind}${left}`,
+      { bytes },
+      cause,
+    );
   }
 
   bufferFrom(data: ArrayBufferView): Buffer {
@@ -258,9 +265,10 @@ export class Device implements DeviceCore {
     const device = this.live();
     let buffer: Buffer;
     try {
-      const memory = this.unifiedMemory
-        ? native().mapFile(device, path, byteLength)
-        : await loadFile(device, path, byteLength, checked);
+      const memory =
+        this.unifiedMemory && checked.map
+          ? native().mapFile(device, path, byteLength)
+          : await loadFile(device, path, byteLength, checked);
       buffer = new Buffer(this, memory, byteLength, { readOnly: true });
     } catch (error) {
       const failure = nativeFailure(error);
@@ -272,6 +280,7 @@ export class Device implements DeviceCore {
     try {
       checked.onProgress?.(byteLength, byteLength);
       checked.signal?.throwIfAborted();
+      this.live();
     } catch (error) {
       buffer.dispose();
       throw error;

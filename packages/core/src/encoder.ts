@@ -21,6 +21,7 @@ import { type Optimizations, Plan } from "./plan.ts";
 import type { Accesses } from "./ranges.ts";
 import { isBound, Replacements, type Unoptimized } from "./rebind.ts";
 import { noteWrite, Recorded } from "./recorded.ts";
+import { scratchShape } from "./shape.ts";
 import type { Submission } from "./submission.ts";
 import { handOut, Tensor } from "./tensor.ts";
 
@@ -152,7 +153,7 @@ export class CommandEncoder implements api.CommandEncoder {
     // Reading the tensors may run the program's code, which may end this encoder.
     const read = block.read(op, tensors, this.#plan?.owns);
     this.assertRecording("append");
-    for (const { dispatch, accesses, pipeline } of block.bind(read, (bytes) => this.empty("u8", [bytes])))
+    for (const { dispatch, accesses, pipeline } of block.bind(read, (bytes) => this.empty("u8", scratchShape(bytes))))
       this.enter(dispatch, accesses, pipeline);
   }
 
@@ -236,10 +237,10 @@ export class CommandEncoder implements api.CommandEncoder {
     this.#scratch = scratch;
   }
 
-  /** u8 [bytes] for the scratch of a plan. */
+  /** So many bytes for the scratch of a plan. */
   private allocate(bytes: number): Tensor {
-    if (this.#arena) return this.#arena.alloc("u8", [bytes]);
-    const tensor = this.device.tensor("u8", [bytes]) as Tensor;
+    if (this.#arena) return this.#arena.alloc("u8", scratchShape(bytes));
+    const tensor = this.device.tensor("u8", scratchShape(bytes)) as Tensor;
     if (this.device.poison) fillBuffer(tensor.buffer, 0xff);
     this.#scratch = { tensor, users: 0 };
     return tensor;
@@ -314,7 +315,7 @@ export class CommandEncoder implements api.CommandEncoder {
     try {
       // Scratch has no memory before a block is appended.
       const allocate = (bytes: number) => {
-        scratch = this.#plan?.empty("u8", [bytes]) as Tensor;
+        scratch = this.#plan?.empty("u8", scratchShape(bytes)) as Tensor;
         return scratch;
       };
       const commands = this.planned("block", new Set(), allocate) ?? this.#commands;

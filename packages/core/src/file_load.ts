@@ -1,19 +1,29 @@
 import type { FileOptions } from "./api.ts";
+import { wrongKind } from "./errors.ts";
 import { type NativeDevice, type NativeMemory, native } from "./native.ts";
 import { checkCallback, checkOptionNames } from "./options.ts";
 import { checkSignal } from "./signal.ts";
 
 /** A checked copy of the options; throws the reason of an aborted signal. */
 export function readFileOptions(op: string, options: FileOptions): FileOptions {
-  checkOptionNames<FileOptions>(op, options, { onProgress: true, signal: true });
-  const { onProgress, signal } = options;
+  checkOptionNames<FileOptions>(op, options, { map: true, onProgress: true, signal: true });
+  const { map = true, onProgress, signal } = options;
+  if (typeof map !== "boolean") throw wrongKind(op, "map", "be a boolean", map);
   checkCallback(op, "onProgress", onProgress);
   checkSignal(op, signal);
-  return { onProgress, signal };
+  return { map, onProgress, signal };
 }
 
 /**
- * Copies a file into memory of a device that reaches no mapped file, off the JavaScript thread. `onProgress` is called while
+ * Makes the process say in one line why it ends when it uses a mapped file that has become shorter: on standard error, before
+ * SIGBUS ends it as it does otherwise. For programs; libraries leave signals alone.
+ */
+export function explainTruncatedFiles(): void {
+  native().explainTruncatedFiles();
+}
+
+/**
+ * Copies a file into memory of a device, off the JavaScript thread. `onProgress` is called while
  * bytes are still to come. When the promise rejects, nothing of the load is left.
  */
 export async function loadFile(

@@ -56,6 +56,7 @@ export {
   wrongKind,
   wrongValue,
 } from "./errors.ts";
+export { explainTruncatedFiles } from "./file_load.ts";
 export { readPlainFile } from "./files.ts";
 export { defineFusion, type Fusion, type FusionRule } from "./fusion.ts";
 export {

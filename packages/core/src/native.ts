@@ -91,6 +91,8 @@ export interface Native {
   writeMemory(memory: NativeMemory, offset: number, data: ArrayBufferView): void;
   borrowMemory(memory: NativeMemory): ArrayBuffer;
   detach(borrowed: ArrayBuffer): void;
+  freeBytes(device: NativeDevice): number | undefined;
+  explainTruncatedFiles(): void;
   releaseMemory(memory: NativeMemory): void;
   openLibrary(device: NativeDevice, pathOrSource: string, name: string): NativeLibrary;
   contract(library: NativeLibrary, kernel: string): number;

@@ -30,7 +30,7 @@ export interface Optimizations {
 interface Ending {
   /** Scratch that gets memory of its own, because the program wants to see it. */
   keep: ReadonlySet<Buffer>;
-  /** u8 [bytes] for all other scratch. */
+  /** So many bytes, as u8, for all other scratch. */
   allocate(bytes: number): Tensor;
   /** Told of each buffer that was kept. */
   kept(buffer: Buffer): void;

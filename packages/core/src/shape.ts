@@ -48,6 +48,9 @@ export function bytesOf(op: string, dtype: Dtype, shape: readonly number[], coun
   return bytes;
 }
 
+/** The shape of scratch as bytes, of which there is a multiple of 256: one dimension counts too few for all of it. */
+export const scratchShape = (bytes: number): [number, number] => [bytes / 256, 256];
+
 /** Bytes of a tensor of that dtype and shape. */
 export function tensorBytes(dtype: Dtype, shape: readonly number[], op = "tensorBytes"): number {
   checkDtype(op, dtype);

@@ -5,7 +5,7 @@ import type { Tally } from "./counters.ts";
 import { wrongValue } from "./errors.ts";
 import { identify, printAsJson } from "./identity.ts";
 import { IntervalMap } from "./interval_map.ts";
-import { Footprint, MemoryUses } from "./memory_uses.ts";
+import { Footprint, MemoryUses, type Use } from "./memory_uses.ts";
 import { type NativeDevice, type NativeMemory, type NativeOutcome, type NativeRecording, native } from "./native.ts";
 import type { Accesses, Range } from "./ranges.ts";
 import { RecordedWork } from "./recorded.ts";
@@ -149,6 +149,8 @@ export class SubmissionQueue {
   /** By id, in the order of submission. */
   private readonly inFlight = new Map<number, Submission>();
   private readonly uses = new MemoryUses();
+  /** Submissions that no program knows of: what they use is waited for, since nobody could await them. */
+  private readonly fills = new Set<number>();
   /** What is recorded and has not been submitted. */
   readonly recorded = new RecordedWork();
   /** Memory whose contents are undefined because the submission that wrote it failed. */
@@ -180,6 +182,11 @@ export class SubmissionQueue {
     return this.track(new Submission(this, id, list, new Error("committed"), signal));
   }
 
+  /** Runs the fill of a buffer that the program has not asked for. */
+  fill(list: CommandList): void {
+    this.fills.add(this.run(list, {}).id);
+  }
+
   private track(submission: Submission): Submission {
     if (this.inFlight.size === 0) busy.add(this);
     this.inFlight.set(submission.id, submission);
@@ -193,6 +200,7 @@ export class SubmissionQueue {
     for (const outcome of native().takeEnded(this.handle)) {
       const submission = this.inFlight.get(outcome.id) as Submission;
       this.inFlight.delete(outcome.id);
+      this.fills.delete(outcome.id);
       this.uses.end(outcome.id, submission.commands.footprint);
       if (this.inFlight.size === 0) {
         busy.delete(this);
@@ -240,6 +248,7 @@ export class SubmissionQueue {
   }
 
   assertNotWritten(op: string, range: Range): void {
+    this.endFill(range, "written");
     if (this.lastWriter(range))
       throw wrongValue(
         op,
@@ -251,7 +260,14 @@ export class SubmissionQueue {
     this.assertDefined(range);
   }
 
+  /** Waits for a fill, if nothing else uses the range after it. */
+  private endFill(range: Range, use: Use): void {
+    const last = this.uses.last(range, use);
+    if (last !== undefined && this.fills.has(last)) this.waitFor(last);
+  }
+
   assertIdle(op: string, range: Range): void {
+    this.endFill(range, "used");
     if (this.uses.last(range, "used") !== undefined)
       throw wrongValue(op, "range", "not be used by work in flight", "a range in use", "await the submission first");
   }

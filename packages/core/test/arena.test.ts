@@ -151,6 +151,28 @@ describe("arena", () => {
     expect([...(await kept.read())]).toEqual(Array(64).fill(2));
   });
 
+  it("can be written and read at once although poison fills it, before and after a reset", () => {
+    using arena = device.arena(1 << 20);
+    for (let i = 0; i < 50; i++) {
+      const x = arena.alloc("u32", [4]);
+      expect([...x.readSync()]).toEqual(Array(4).fill(0xffffffff));
+      const y = arena.alloc("u32", [4]);
+      y.write([1, 2, 3, 4]);
+      expect([...y.readSync()]).toEqual([1, 2, 3, 4]);
+      arena.reset();
+    }
+  });
+
+  it("refuses to be written where work of the program is in flight", async () => {
+    using arena = device.arena(1024);
+    const x = arena.alloc("u32", [64]);
+    const encoder = device.encoder();
+    increment(encoder, { x, out: x }, { microseconds: 5000 });
+    const submission = encoder.commit();
+    expect(caught(() => x.write(Array(64).fill(1))).message).toContain("must not be used by work in flight");
+    await submission;
+  });
+
   it("is not poisoned by default", async () => {
     using plain = Device.open("cpu", { poison: false });
     using arena = plain.arena(256);

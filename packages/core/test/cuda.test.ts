@@ -210,16 +210,46 @@ describeCuda("memory of the CUDA device", () => {
     expect(new Uint8Array(await large.read(large.byteLength - 1))[0]).toBe(0);
   });
 
+  it("that is full when a kernel is loaded is named, with what is free, and tried once more without what the pool keeps", () => {
+    set("cuModuleLoadDataEx@1=2");
+    using device = openCuda();
+    const x = device.tensor("u32", [8]);
+    increment(device.encoder(), { x, out: x });
+    set("cuModuleLoadDataEx@1=2,cuModuleLoadDataEx@2=2");
+    using full = openCuda();
+    const y = full.tensor("u32", [8]);
+    expect(caught(() => increment(full.encoder(), { x: y, out: y }))).toMatchObject({
+      code: "BufferAllocation",
+      message: expect.stringMatching(
+        /^device.library: \w+ has no memory for its code, \d+ bytes of PTX: the GPU has \d+ bytes free$/,
+      ),
+    });
+    increment(full.encoder(), { x: y, out: y });
+  });
+
+  it("that is full when work is submitted is named, with what is free", async () => {
+    set("cuLaunchKernel@1=2");
+    using device = openCuda();
+    const x = device.tensor("u32", [8]);
+    const encoder = device.encoder();
+    increment(encoder, { x, out: x });
+    const error = await rejected(encoder.commit());
+    expect(error).toMatchObject({ code: "CommandBuffer", details: { cause: "outOfMemory" } });
+    expect(error.message).toMatch(/the GPU has \d+ bytes free/);
+  });
+
   it("runs out with a typed error, and can be had again", () => {
     set(`memory:${2 ** 20}`);
     using device = openCuda();
     const buffer = device.buffer(900_000);
     expect(caught(() => device.buffer(900_000))).toMatchObject({
       code: "BufferAllocation",
-      message: "cannot allocate 900000 bytes on cuda",
+      message: expect.stringMatching(/^cannot allocate 900000 bytes on cuda: 14\d{4} bytes are free$/),
       details: { bytes: 900_000 },
     });
-    expect(message(() => device.buffer(2 ** 21))).toBe(`cannot allocate ${2 ** 21} bytes on cuda`);
+    expect(message(() => device.buffer(2 ** 21))).toMatch(
+      /^cannot allocate 2097152 bytes on cuda: 14\d{4} bytes are free$/,
+    );
     buffer.dispose();
     device.buffer(900_000).dispose();
   });

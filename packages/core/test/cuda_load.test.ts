@@ -212,7 +212,7 @@ describeCuda("the copy of a file that fails", () => {
     using device = openCuda();
     expect(await rejected(begin(device))).toMatchObject({
       code: "BufferAllocation",
-      message: `cannot allocate ${SIZE} bytes on cuda`,
+      message: expect.stringMatching(`^cannot allocate ${SIZE} bytes on cuda: [0-9]+ bytes are free$`),
     });
     expectNothing(device);
     using buffer = device.buffer(MIB);
@@ -275,6 +275,9 @@ describeCuda("the copy of a file that fails", () => {
     const { reports, ...options } = once(() => device.dispose());
     expect(await rejected(begin(device, options))).toMatchObject(disposed);
     expect(reports.length).toBe(1);
+    // Where all bytes are there before the first report, that is the last one.
+    const early = openCuda();
+    expect(await rejected(early.mapFile(path, 1, { onProgress: () => early.dispose() }))).toMatchObject(disposed);
     const other = openCuda();
     const both = [begin(other), begin(other)].map(rejected);
     other.dispose();

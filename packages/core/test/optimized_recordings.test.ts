@@ -275,3 +275,18 @@ it("scratch is no larger than a buffer can be: ranges are exact numbers", async 
   await encoder.commit();
   expect(y.readSync()[0]).toBe(2);
 });
+
+it("scratch that two tensors need at a time may have more bytes than a dimension counts", async () => {
+  // Nothing touches most of this memory.
+  using own = Devices.open("cpu", { poison: false });
+  const encoder = own.encoder({ optimize: true });
+  const x = own.tensor("u32", [4], [1, 2, 3, 4]);
+  const [y, z] = [own.tensor("u32", [4]), own.tensor("u32", [4])];
+  const [a, b] = [0, 1].map(() => encoder.empty("u32", [2 ** 28 + 64]).view(2 ** 28, [4]));
+  increment(encoder, { x, out: a });
+  increment(encoder, { x, out: b });
+  increment(encoder, { x: a as Tensor<"u32">, out: y });
+  increment(encoder, { x: b as Tensor<"u32">, out: z });
+  await encoder.commit();
+  expect([...y.readSync(), ...z.readSync()]).toEqual([3, 4, 5, 6, 3, 4, 5, 6]);
+});

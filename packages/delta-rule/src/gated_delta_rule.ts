@@ -128,15 +128,19 @@ export function scratchBytes(shape: RuleDims & { dtype: FloatDtype }, options: S
 const bytesOf = (shape: ScratchShape): number =>
   scratchTensors(shape).reduce((sum, [, dtype, dims]) => sum + arenaBytes(dtype, dims), 0);
 
+/** `arenaBytes` gives multiples of so many. */
+const ROW_BYTES = 256;
+
 /** The intermediate tensors, as parts of one block: it is there in whole or not at all. */
 function allocateScratch(encoder: CommandEncoder, shape: ScratchShape): ScratchTensors {
-  const block = encoder.empty("u8", [bytesOf(shape)]);
+  // One dimension counts fewer bytes than many sequences take.
+  const rows = (bytes: number) => [bytes / ROW_BYTES, ROW_BYTES];
+  const block = encoder.empty("u8", rows(bytesOf(shape)));
   let offset = 0;
   const parts: Record<string, Tensor> = {};
   for (const [name, dtype, dims] of scratchTensors(shape)) {
     const taken = arenaBytes(dtype, dims);
-    const size = dims.reduce((a, b) => a * b, 1);
-    parts[name] = block.view(offset, [taken]).cast(dtype).view(0, [size]).reshape(dims);
+    parts[name] = block.view(offset, rows(taken)).cast(dtype).view(0, dims);
     offset += taken;
   }
   return parts as ScratchTensors;

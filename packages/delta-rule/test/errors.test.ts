@@ -208,3 +208,16 @@ it("scratchBytes is what the contract's example says", () => {
   expect(scratchBytes(shape, { precision: "f32" })).toBe(1_050_624 - 2 * 65_536 + 2048);
   expect(scratchBytes(shape, { chunkLength: 16 })).toBe(1_050_624 - 2 * 65_536 - 2 * 98_304 + 3 * 262_144);
 });
+
+it("records many sequences, whose scratch has more bytes than a dimension counts", () => {
+  // A CPU needs scratch for a state that is this large.
+  using cpu = Device.open("cpu");
+  using encoder = cpu.encoder({ optimize: true });
+  const [B, T, H, K, V] = [64, 512, 6, 256, 1024];
+  expect(scratchBytes({ B, T, H, Hk: H, K, V, dtype: "bf16" })).toBeGreaterThan(2 ** 31);
+  const given = (columns: number) => encoder.empty("bf16", [B, T, H, columns]);
+  const gates = () => encoder.empty("f32", [B, T, H]);
+  const inputs = { q: given(K), k: given(K), v: given(V), g: gates(), beta: gates() };
+  const { o } = gatedDeltaRule(encoder, inputs, { scale: 1, path: "chunk" });
+  expect(o.shape).toEqual([B, T, H, V]);
+});

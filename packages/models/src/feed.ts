@@ -16,7 +16,17 @@ export interface FeedOptions {
   positions: readonly (readonly number[])[];
   cache?: PrefixCache | undefined;
   signal?: AbortSignal | undefined;
+  /** The most tokens of a pass, of all sequences together. Default `MAX_PASS_TOKENS`. */
+  passTokens?: number;
 }
+
+/**
+ * The most tokens of a pass, of all sequences together. Scratch and logits of a pass grow with them: a model of 4B
+ * parameters takes 70 KB of scratch for each, one with many experts and heads 400 KB.
+ */
+const MAX_PASS_TOKENS = 8192;
+/** Numbers of one tensor that all kernels can count. */
+const MAX_ELEMENTS = 2 ** 31 - 1;
 
 /** One prompt and how it is cut into passes. */
 interface PromptPlan {
@@ -78,12 +88,44 @@ function passEnds(length: number, restored: number, blockLength: number, every: 
   return ends;
 }
 
-/** The parts of the pass that is `fromEnd` (−1, −2, …) from the last: all prompts end in the last pass. */
-function partsOf(plans: readonly PromptPlan[], fromEnd: number): Part[] {
-  return plans.map(({ restored, ends }) => {
-    const end = ends.at(fromEnd);
-    return end === undefined ? { begin: 0, end: 0 } : { begin: ends.at(fromEnd - 1) ?? restored, end };
-  });
+const NO_PART: Part = { begin: 0, end: 0 };
+
+/** A prompt's part of the pass that is `fromEnd` (−1, −2, …) from the last: all prompts end in the last pass. */
+function partOf({ restored, ends }: PromptPlan, fromEnd: number): Part {
+  const end = ends.at(fromEnd);
+  return end === undefined ? NO_PART : { begin: ends.at(fromEnd - 1) ?? restored, end };
+}
+
+/**
+ * Sequences that go through their passes together: as many, one after the other, as have at most `passTokens` tokens in
+ * each pass. Where a prompt's passes end does not depend on it, so its results do not either.
+ */
+function groupsOf(plans: readonly PromptPlan[], passTokens: number): ReadonlySet<number>[] {
+  const groups: Set<number>[] = [];
+  let tokens = Number.POSITIVE_INFINITY;
+  for (const [at, { restored, ends }] of plans.entries()) {
+    const own = ends.reduce((most, end, i) => Math.max(most, end - (ends[i - 1] ?? restored)), 0);
+    tokens += own;
+    if (tokens > passTokens) {
+      groups.push(new Set());
+      tokens = own;
+    }
+    groups.at(-1)?.add(at);
+  }
+  return groups;
+}
+
+/**
+ * Shortens the last pass, which all sequences make together when its last tokens can be rolled back: a log has room for one
+ * pass. It keeps the tokens that a rollback can reach.
+ */
+function shortenLast(plans: readonly PromptPlan[], passTokens: number, maxRollback: number): void {
+  const lasts = plans.map((plan) => partOf(plan, -1)).map(({ begin, end }) => end - begin);
+  if (lasts.reduce((a, b) => a + b, 0) <= passTokens) return;
+  const active = lasts.filter((tokens) => tokens > 0).length;
+  const most = Math.max(maxRollback, Math.floor(passTokens / active));
+  for (const [at, { ids, ends }] of plans.entries())
+    if ((lasts[at] as number) > most) ends.splice(-1, 0, ids.length - most);
 }
 
 /** The rows of a pass whose logits are wanted: prompt, position in it, and row among all tokens of the pass. */
@@ -107,10 +149,22 @@ interface Pass {
   readonly log: boolean;
 }
 
-function passOf({ state, plans }: Feeding, fromEnd: number): Pass {
-  const parts = partsOf(plans, fromEnd);
+function passOf({ state, plans }: Feeding, fromEnd: number, group: ReadonlySet<number>): Pass {
+  const parts = plans.map((plan, at) => (group.has(at) ? partOf(plan, fromEnd) : NO_PART));
   const counts = parts.map(({ begin, end }) => end - begin);
   return { parts, counts, wanted: wantedRows(plans, parts), log: fromEnd === -1 && state.maxRollback > 0 };
+}
+
+/** All passes in their order. One that can be rolled back is the last of all sequences. */
+function passesOf(feeding: Feeding, groups: readonly ReadonlySet<number>[]): Pass[] {
+  const { state, plans } = feeding;
+  const longest = Math.max(...plans.map(({ ends }) => ends.length));
+  const together = state.maxRollback > 0 ? 1 : 0;
+  const passes: Pass[] = [];
+  for (const group of groups)
+    for (let fromEnd = -longest; fromEnd < -together; fromEnd++) passes.push(passOf(feeding, fromEnd, group));
+  if (together) passes.push(passOf(feeding, -1, new Set(plans.keys())));
+  return passes.filter(({ counts }) => counts.some((count) => count > 0));
 }
 
 const isLike = (a: Pass, b: Pass | undefined): boolean =>
@@ -237,7 +291,7 @@ export async function feed(
   options: FeedOptions,
   argument: string,
 ): Promise<{ logits: Float32Array[][]; restored: number[] }> {
-  const { blockLength = 512, cache, signal } = options;
+  const { blockLength = 512, cache, signal, passTokens = MAX_PASS_TOKENS } = options;
   const path = checkPath(op, model, options.path);
   checkInteger(op, "blockLength", blockLength, 1);
   const positions = checkPositions(op, prompts, options.positions);
@@ -245,27 +299,30 @@ export async function feed(
   state.assertRoom(op, lengths, argument);
   cache?.check(op, state, prompts, blockLength);
 
+  const most = Math.min(passTokens, Math.floor(MAX_ELEMENTS / model.vocabSize));
+  // With a cache a pass ends where the cache keeps states.
+  const unit = cache?.every ?? 1;
+  const block = Math.min(blockLength, Math.max(1, Math.floor(most / unit)) * unit);
   const plans = prompts.map((ids, at): PromptPlan => {
     const wanted = positions[at] as number[];
     // Tokens whose logits are wanted, and the last one where it may be rolled back, must be computed.
-    const most = Math.min(ids.length, ...wanted, ...(state.maxRollback > 0 ? [ids.length - 1] : []));
-    const restored = cache && ids.length > 0 ? cache.restore(state, at, ids.slice(0, Math.max(0, most)), path) : 0;
-    return { ids, positions: wanted, restored, ends: passEnds(ids.length, restored, blockLength, cache?.every) };
+    const kept = Math.min(ids.length, ...wanted, ...(state.maxRollback > 0 ? [ids.length - 1] : []));
+    const restored = cache && ids.length > 0 ? cache.restore(state, at, ids.slice(0, Math.max(0, kept)), path) : 0;
+    return { ids, positions: wanted, restored, ends: passEnds(ids.length, restored, block, cache?.every) };
   });
+  if (state.maxRollback > 0) shortenLast(plans, most, state.maxRollback);
   const logits = plans.map(() => new Map<number, Float32Array>());
   const feeding = { model, state, path, cache, plans, logits };
   const arena = model.device.arena(1 << 22, { grow: true });
   let recorded: RecordedPass | undefined;
   try {
-    const passes = Math.max(...plans.map(({ ends }) => ends.length));
-    for (let fromEnd = -passes; fromEnd < 0; fromEnd++) {
+    const passes = passesOf(feeding, groupsOf(plans, most));
+    for (const [i, pass] of passes.entries()) {
       signal?.throwIfAborted();
-      const pass = passOf(feeding, fromEnd);
       if (!recorded || !isLike(pass, recorded.pass)) {
         recorded?.dispose();
         arena.reset();
-        const again = fromEnd < -1 && isLike(pass, passOf(feeding, fromEnd + 1));
-        recorded = new RecordedPass(feeding, pass, arena, again);
+        recorded = new RecordedPass(feeding, pass, arena, isLike(pass, passes[i + 1]));
       }
       await recorded.run(pass);
     }

@@ -1,5 +1,13 @@
 import { join } from "node:path";
-import { checkCallback, checkOptionNames, checkSignal, type Device, openCheckpoint, wrongValue } from "@mlxts/core";
+import {
+  checkCallback,
+  checkOptionNames,
+  checkSignal,
+  type Device,
+  openCheckpoint,
+  wrongKind,
+  wrongValue,
+} from "@mlxts/core";
 import { quantizationOf } from "@mlxts/quant4";
 import { type ActivationDtype, activationDtypeFor, checkActivationDtype } from "./activation_dtype.ts";
 import { type Approximation, checkApproximation } from "./approximation.ts";
@@ -31,6 +39,11 @@ export interface LoadOptions {
    */
   approximate?: Approximation | undefined;
   /**
+   * `false`: weights are read into memory, so that their files may change meanwhile. Default `true`: where the device reaches
+   * mapped files they are mapped, and a file that becomes shorter ends the process with SIGBUS.
+   */
+  map?: boolean;
+  /**
    * Called with the bytes of the checkpoint that are there, and how many it has: again and again while a device with memory
    * of its own copies them, once where they are mapped. What it throws ends the loading.
    */
@@ -41,8 +54,8 @@ export interface LoadOptions {
 
 /**
  * Opens a checkpoint directory as it is: `config.json` and safetensors, Hugging Face (bf16, f16, f32) or MLX quantized.
- * Its `model_type` decides which family of models opens it. Weights are mapped, not
- * read, or copied once to a device with memory of its own, while the event loop goes on.
+ * Its `model_type` decides which family of models opens it. Weights are mapped, not read, or copied once to a device with
+ * memory of its own, and where `map` is false, while the event loop goes on.
  * @throws MlxtsError `Io`, `Safetensors`, `QuantConfig`; `InvalidArgument` for a config that no family takes; the reason of
  *   `signal` when it is aborted
  */
@@ -50,12 +63,27 @@ export async function loadModel(device: Device, directory: string, options: Load
   const op = "loadModel";
   checkDevice(op, device);
   checkDirectory(op, directory, "config.json");
-  const names = { activationDtype: true, expertMemory: true, approximate: true, onProgress: true, signal: true };
+  const names = {
+    activationDtype: true,
+    expertMemory: true,
+    approximate: true,
+    map: true,
+    onProgress: true,
+    signal: true,
+  };
   checkOptionNames<LoadOptions>(op, options, names);
-  const { expertMemory, approximate, onProgress, signal } = options;
+  const { expertMemory, approximate, map = true, onProgress, signal } = options;
   checkSignal(op, signal);
   checkCallback(op, "onProgress", onProgress);
   checkApproximation(op, device, approximate);
+  if (typeof map !== "boolean") throw wrongKind(op, "map", "be a boolean", map);
+  if (expertMemory !== undefined && !map)
+    throw wrongValue(
+      op,
+      "expertMemory",
+      "be left out where `map` is false: experts are read from mapped files",
+      expertMemory,
+    );
   const json = readJson(join(directory, "config.json"));
   const asked = checkActivationDtype(op, options.activationDtype ?? "auto");
   const family = familyOf(op, json);
@@ -64,7 +92,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   const generation = readOptionalJson(directory, "generation_config.json");
   const stopTokens = stopTokensOf(generation, json, config.vocabSize);
   const defaults = generationDefaults(generation);
-  const checkpoint = await openCheckpoint(device, directory, { onProgress, signal });
+  const checkpoint = await openCheckpoint(device, directory, { map, onProgress, signal });
   const weights = new Weights(checkpoint, quantization, { approximate, signal });
   try {
     const activationDtype = activationDtypeFor(asked, device, json, weights.checkpoint);

@@ -3,9 +3,12 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { Device } from "@mlxts/core";
+import { compare, within } from "@mlxts/core/testing";
 import { fixture, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
-import { afterAll, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, beforeEach, describe, expect, it, vi } from "vitest";
+import { feed } from "../src/feed.ts";
 import { type LanguageModel, loadModel, PrefixCache, prefill, prefillBatch } from "../src/index.ts";
+import { PassTokens } from "../src/tokens.ts";
 import { bits, stateBits } from "./fixtures.ts";
 
 const CHECKPOINTS = ["tiny-qwen3.5-4bit", "tiny-qwen3-next", "tiny-deepseek-v3"] as const;
@@ -92,6 +95,74 @@ describe.each(CHECKPOINTS)("%s: passes of a prompt", async (name) => {
     const cached = (blocks: number) =>
       recorded(blocks * every, { blockLength: every, cache: new PrefixCache(model, { every }) });
     expect(await cached(4)).toBe(await cached(2));
+  });
+
+  describe("of many sequences have few tokens of all of them together", () => {
+    const prompts = [19, 0, 11, 24, 3, 17].map(idsOf);
+    /** Prefills a state of all prompts; `passes` are the tokens of each pass. */
+    interface Settings {
+      of?: LanguageModel;
+      passTokens?: number;
+      rollback?: number;
+      cache?: PrefixCache;
+    }
+    const run = async ({ of = model, passTokens, rollback = 0, cache }: Settings) => {
+      const write = vi.spyOn(PassTokens.prototype, "write");
+      const state = model.newState({ capacity: CAPACITY, sequences: prompts.length, rollback });
+      const positions = prompts.map(({ length }) => (length > 0 ? [length - 1] : []));
+      using _ = state.begin("test");
+      const blockLength = cache?.every ?? BLOCK;
+      const options = { blockLength, positions, cache, ...(passTokens && { passTokens }) };
+      const { logits } = await feed("test", of, state, prompts, options, "prompts");
+      const passes = (write.mock.contexts as PassTokens[]).map(({ counts }) => counts.reduce((a, b) => a + b, 0));
+      write.mockRestore();
+      return { state, passes, logits: logits.flat() };
+    };
+    const expectClose = (actual: readonly Float32Array[], expected: readonly Float32Array[]) => {
+      expect(actual.length).toBe(expected.length);
+      for (const [at, each] of actual.entries())
+        expect(within(compare(each, expected[at] as Float32Array), 0.1, 12)).toBe(true);
+    };
+
+    it.each([8, 20, 30])("%i, and compute what they compute otherwise", async (passTokens) => {
+      const whole = await run({});
+      const { state, passes, logits } = await run({ passTokens });
+      expect(Math.max(...whole.passes)).toBeGreaterThan(30);
+      expect(Math.max(...passes)).toBeLessThanOrEqual(passTokens);
+      expect(state.lengths).toEqual(prompts.map(({ length }) => length));
+      expectClose(logits, whole.logits);
+      // Products of other sizes round differently: what the states hold shows in later logits.
+      const next = prompts.map((ids) => ids.slice(0, 1));
+      const later = await prefillBatch(model, whole.state, next);
+      expectClose((await prefillBatch(model, state, next)).flat(), later.flat());
+      whole.state.dispose();
+      state.dispose();
+    });
+
+    it("and the last ones can be rolled back in all sequences", async () => {
+      const { state, passes, logits } = await run({ passTokens: 12, rollback: 2 });
+      expect(Math.max(...passes)).toBeLessThanOrEqual(12);
+      await state.rollback(prompts.map(({ length }) => Math.min(length, 1)));
+      const again = prompts.map((ids) => ids.slice(-1));
+      expectClose((await prefillBatch(model, state, again)).flat(), logits);
+      state.dispose();
+    });
+
+    it("and a cache gets the states of all of them", async () => {
+      const { snapshotUnit: every } = model;
+      const cache = new PrefixCache(model, { every });
+      const first = await run({ passTokens: every, cache });
+      const second = await run({ cache });
+      expect(Math.max(...first.passes)).toBeLessThanOrEqual(every);
+      expectClose(second.logits, first.logits);
+      first.state.dispose();
+      second.state.dispose();
+    });
+
+    it("and one of a vocabulary that is long has as many as logits can be counted", async () => {
+      const { passes } = await run({ of: Object.create(model, { vocabSize: { value: 2 ** 28 } }) });
+      expect(Math.max(...passes)).toBe(7);
+    });
   });
 
   it("leave no memory behind", async () => {

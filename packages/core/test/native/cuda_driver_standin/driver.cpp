@@ -344,6 +344,17 @@ Result cuMemPoolSetAttribute(Pool, int, void*) {
   MLXTS_ENTER(cuMemPoolSetAttribute);
   return kSuccess;
 }
+Result cuMemPoolGetAttribute(Pool, int, void* value) {
+  MLXTS_ENTER(cuMemPoolGetAttribute);
+  std::memset(value, 0, sizeof(uint64_t));  // it keeps nothing
+  return kSuccess;
+}
+Result cuMemGetInfo_v2(size_t* left, size_t* all) {
+  MLXTS_ENTER(cuMemGetInfo_v2);
+  *all = settings().bytes;
+  *left = *all - std::min(*all, deviceMemory().used());
+  return kSuccess;
+}
 Result cuMemPoolTrimTo(Pool, size_t) {
   MLXTS_ENTER(cuMemPoolTrimTo);
   return kSuccess;

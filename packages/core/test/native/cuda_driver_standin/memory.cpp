@@ -88,6 +88,11 @@ Reached DeviceMemory::reach(Address address, size_t bytes, const std::string& wh
   throw Stopped{kIllegalAddress};
 }
 
+size_t DeviceMemory::used() const {
+  std::lock_guard lock(mutex_);
+  return used_;
+}
+
 size_t DeviceMemory::live() const {
   std::lock_guard lock(mutex_);
   return blocks_.size();

@@ -76,6 +76,7 @@ class DeviceMemory {
   void end(Address address);
   Reached reach(Address address, size_t bytes, const std::string& who);
   size_t live() const;
+  size_t used() const;  // bytes
   void clear();
 
  private:
