@@ -4,6 +4,7 @@ import { compare, within } from "@mlxts/core/testing";
 import { fixture, goldens, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
+  Decoder,
   generate,
   generateBatch,
   type LanguageModel,
@@ -12,6 +13,7 @@ import {
   prefill,
   prefillBatch,
   promptLookup,
+  type SavedState,
 } from "../src/index.ts";
 import { bits, expectNear, stateBits } from "./fixtures.ts";
 import { recordedPrompts } from "./parity_suite.ts";
@@ -45,6 +47,25 @@ describe.each([
       if (hasExperts) expectNear(...saved, 1e-5);
       else expect(stateBits(saved[0]), `sequence ${at}`).toEqual(stateBits(saved[1]));
       expect(within(compare(logits[at]?.[0] as Float32Array, own as Float32Array), 2e-6, 12)).toBe(true);
+    }
+  });
+
+  it("logits that are all NaN are an error, in recorded steps too", async () => {
+    using state = model.newState({ capacity: 40 });
+    await prefill(model, state, long.slice(0, 3), { positions: [] });
+    const saved = await state.save();
+    const [tensor] = Object.values(saved.tensors) as [SavedState["tensors"][string]];
+    (tensor.data as Float32Array).fill(Number.NaN);
+    for (const sampling of [{ temperature: 0 }, { temperature: 1, seed: 2 }]) {
+      state.restore(saved);
+      using decoder = new Decoder(model, state, sampling);
+      await expect(decoder.nextMany(5, 4)).rejects.toMatchObject({
+        code: "NotANumber",
+        details: { step: 1, sequence: 0, position: 3, token: 5 },
+      });
+      expect(state.tokens).toBe(4);
+      state.reset();
+      await decoder.next(5);
     }
   });
 
