@@ -33,10 +33,11 @@ it("npm start compiles the kernels that its model runs, and no others", () => {
   const { scripts } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   const folders = scripts.start.match(/packages\/[\w-]+/g);
   const demo = [join(root, "scripts", "setup", "demo.mjs"), "--prompt", "export", "--max-tokens", "3", "--temp", "0.7"];
-  const { stderr } = spawnSync(process.execPath, demo, {
+  const { status, stderr } = spawnSync(process.execPath, demo, {
     encoding: "utf8",
     env: { ...process.env, MLXTS_DEVICE: "cpu", MLXTS_DEBUG: "2" },
   });
+  expect(status).toBe(0);
   const symbols = new Set([...stderr.matchAll(/ \w+\/(\w+) {2}\d/g)].map(([, symbol = ""]) => symbol));
   expect(symbols.size).toBeGreaterThan(10);
   const kernels = packages.flatMap(({ folder }) => {

@@ -1,5 +1,3 @@
-import { existsSync } from "node:fs";
-import { join } from "node:path";
 import { Device, wrongValue } from "@mlxts/core";
 import {
   type Ending,
@@ -13,7 +11,7 @@ import {
 import { activationDtype, approximate, noMap } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
 import { Interrupted } from "./interrupt.ts";
-import { loadModelWithBar } from "./load_model.ts";
+import { hasTokenizer, loadModelWithBar } from "./load_model.ts";
 import { flag, integer, number, text, tokenIds } from "./options.ts";
 
 const perSecond = (tokens: number, ms: number) => (ms > 0 ? (tokens / ms) * 1000 : 0);
@@ -97,7 +95,7 @@ export const generateCommand = command({
       signal,
     });
     // With --ids a checkpoint without a tokenizer runs too; then ids are printed.
-    const needsTokenizer = ids === undefined || existsSync(join(checkpoint, "tokenizer.json"));
+    const needsTokenizer = ids === undefined || hasTokenizer(checkpoint);
     const tokenizer = needsTokenizer ? new Tokenizer(checkpoint) : undefined;
     if (chat !== undefined && !tokenizer?.hasChatTemplate)
       throw wrongValue(

@@ -1,5 +1,4 @@
 import { existsSync, statSync } from "node:fs";
-import { join } from "node:path";
 import { type Checkpoint, Device, MlxtsError, openCheckpoint } from "@mlxts/core";
 import {
   type ActivationDtype,
@@ -12,6 +11,7 @@ import {
 import { type Quantization, quantizationOf } from "@mlxts/quant4";
 import { activationDtype } from "./activation_option.ts";
 import { argument, command } from "./contract.ts";
+import { hasTokenizer } from "./load_model.ts";
 import { flag, inLine, integer } from "./options.ts";
 import { activeParameters, countParameters, type Parameters } from "./parameters.ts";
 
@@ -31,8 +31,6 @@ function attempt<T>(read: () => T): Known<T> {
     return { reason: inLine((error as Error).message) };
   }
 }
-
-const hasTokenizer = (path: string) => existsSync(join(path, "tokenizer.json"));
 
 /** What running a model takes. */
 interface Run {
@@ -136,6 +134,19 @@ function runLines({ sizes, active, activationDtype, context, sequences, state, w
   ];
 }
 
+/**
+ * The config of a checkpoint, or why it is none.
+ * @throws MlxtsError `Io` when it is there and cannot be read
+ */
+function configOf(path: string): Known<Record<string, unknown> | undefined> {
+  try {
+    return { value: statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined };
+  } catch (error) {
+    if (!(error instanceof MlxtsError) || error.details.operation !== "parse") throw error;
+    return { reason: inLine(error.message) };
+  }
+}
+
 /** Collects everything that is shown of a checkpoint. */
 async function inspected(
   device: Device,
@@ -144,7 +155,7 @@ async function inspected(
   options: RunOptions,
   signal: AbortSignal,
 ) {
-  const file = attempt(() => (statSync(path).isDirectory() ? readOptionalJson(path, "config.json") : undefined));
+  const file = configOf(path);
   const config = file.value;
   const quantization = attempt(() => config && quantizationOf(config));
   const parameters: Known<Parameters> =

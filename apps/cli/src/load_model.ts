@@ -1,3 +1,5 @@
+import { lstatSync } from "node:fs";
+import { join } from "node:path";
 import { type Device, explainTruncatedFiles } from "@mlxts/core";
 import { type LanguageModel, type LoadOptions, loadModel } from "@mlxts/models";
 import { progressBar } from "./progress.ts";
@@ -17,3 +19,7 @@ export async function loadModelWithBar(
   };
   return await loadModel(device, directory, { ...options, onProgress }).finally(bar.stop);
 }
+
+/** Whether a checkpoint has a tokenizer, also one that cannot be read: reading it then says why. */
+export const hasTokenizer = (checkpoint: string): boolean =>
+  lstatSync(join(checkpoint, "tokenizer.json"), { throwIfNoEntry: false }) !== undefined;

@@ -61,7 +61,9 @@ describe("mlxts bench op", () => {
     const { status, stderr } = await inProcess("bench", "op", "rmsNorm", ...quick, "--unverified", "--base", "no-such");
     expect([status, stderr]).toEqual([1, expect.stringMatching(/^Io: bench op: `git rev-parse .*no-such.*` failed: /)]);
     expect(readdirSync(tmpdir()).filter((name) => name.startsWith("mlxts-base-"))).toEqual(before);
-    expect(spawnSync("git", ["worktree", "list"], { cwd: root, encoding: "utf8" }).stdout).not.toContain("mlxts-base-");
+    const listed = spawnSync("git", ["worktree", "list"], { cwd: root, encoding: "utf8" });
+    expect(listed.status).toBe(0);
+    expect(listed.stdout).not.toContain("mlxts-base-");
   });
 
   it.each([

@@ -166,7 +166,7 @@ describe("inspect", () => {
       JSON.stringify({ ...config, quantization_config: { quant_method: "gptq", bits: 4 } }),
     );
     const unknown =
-      'quantizationOf: quant_method "gptq" is not supported — convert the model with mlx-lm or `mlxts quantize`';
+      'quantizationOf: quant_method "gptq" is not supported — quantize the original weights with `mlxts quantize`';
     expect(await inspected(gptq)).toMatchObject({
       runs: `no, because ${unknown}`,
       parameters: `unknown: ${unknown}`,
@@ -193,6 +193,24 @@ describe("inspect", () => {
       runs: "no, because it is a single file; a model is a directory with config.json",
       parameters: "5,264,152",
     });
+  });
+
+  it("fails where a file is there and cannot be read", async () => {
+    const path = withConfig("loop", "");
+    rmSync(join(path, "config.json"));
+    symlinkSync("config.json", join(path, "config.json"));
+    const failed = (reason: string) => ({ status: 1, stdout: "", stderr: `Io: ${reason}\n` });
+    const loop = `cannot open ${path}/config.json: ELOOP: too many symbolic links encountered`;
+    expect(await inProcess("inspect", path)).toEqual(failed(loop));
+    expect(await inProcess("inspect", path, "--json")).toEqual(failed(loop));
+    rmSync(join(path, "config.json"));
+    mkdirSync(join(path, "config.json"));
+    expect(await inProcess("inspect", path)).toEqual(failed(`${path}/config.json is not a file`));
+    const tokenizer = withConfig("tokenizer loop", JSON.stringify(configOf(tiny)));
+    symlinkSync("tokenizer.json", join(tokenizer, "tokenizer.json"));
+    const reason = `cannot open ${tokenizer}/tokenizer.json: ELOOP: too many symbolic links encountered`;
+    expect((await inspected(tokenizer)).runs).toBe(`no, because ${reason}`);
+    expect((await inProcess("generate", tokenizer, "--ids", "1")).stderr).toBe(`Io: ${reason}\n`);
   });
 
   it("says that a checkpoint without a tokenizer runs from ids only", async () => {

@@ -92,7 +92,10 @@ function readIndex(folder: string, path: string): Files {
 
 function readShard(path: string, index: Files["index"]): Shard {
   if (index && !opening(path, () => exists(path)))
-    throw safetensorsError(index.path, `names the shard ${path}, which does not exist`);
+    throw safetensorsError(
+      index.path,
+      `names the shard ${path}, which does not exist: download it; where the files there are complete without it, the index is an old one: delete it`,
+    );
   return withSafetensors(path, ({ tensors, metadata }, stamp) => ({ path, tensors, metadata, stamp }));
 }
 

@@ -15,6 +15,7 @@ export type ErrorCode =
   | "UnsupportedDtype"
   | "ResidencySet"
   | "Busy"
+  | "NotANumber"
   | "ChatTemplate"
   | "LimitExceeded"
   | "Disposed";

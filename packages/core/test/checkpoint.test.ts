@@ -253,7 +253,7 @@ describe("a folder", () => {
     [
       "a shard that is missing",
       { x: "none.safetensors" },
-      /names the shard .*none\.safetensors, which does not exist$/,
+      /names the shard .*none\.safetensors, which does not exist: download it; where the files there are complete without it, the index is an old one: delete it$/,
     ],
     [
       "a tensor that its shard lacks",

@@ -71,8 +71,8 @@ class GeneratedText {
   /** The prompt and the ids that were yielded. */
   private readonly ids: number[];
   private count = 0;
-  /** How many ids the state holds beyond the last one yielded; −1 when that one has not been fed yet. */
-  private ahead = 0;
+  /** How many tokens the state held before the prompt. */
+  private readonly before: number;
   private readonly model: LanguageModel;
   private readonly state: ModelState;
   private readonly steps: Steps;
@@ -93,6 +93,8 @@ class GeneratedText {
     end: Ending,
   ) {
     this.ids = [...settings.prompt];
+    // All of the prompt but its last token has been fed.
+    this.before = state.tokens - (settings.prompt.length - 1);
     this.model = model;
     this.state = state;
     this.steps = steps;
@@ -100,6 +102,11 @@ class GeneratedText {
     this.own = own;
     this.watch = watch;
     this.end = end;
+  }
+
+  /** How many tokens the state holds beyond the last one of the text; −1 when that one has not been fed yet. */
+  private get ahead(): number {
+    return this.state.tokens - this.before - this.ids.length;
   }
 
   /** A guess at the next ids, no longer than can be of use: a pass gives one id more than was guessed right. */
@@ -115,7 +122,6 @@ class GeneratedText {
     const { watch } = this;
     const guess = this.guess();
     const next = await this.feed(this.ids.at(-1) as number, guess);
-    this.ahead = next.length - 1;
     signal?.throwIfAborted();
     watch.lap(this.count === 0 ? "prefillMs" : "decodeMs");
     watch.timings.draftedTokens += guess.length;
@@ -140,7 +146,6 @@ class GeneratedText {
     }
     this.ids.push(id);
     this.count++;
-    this.ahead--;
     this.watch.timings.generatedTokens = this.count;
     const isFull = this.ahead < 0 && this.state.tokens === this.state.capacity;
     if (this.count === maxTokens || isFull) this.end.finishReason = "length";
@@ -152,8 +157,10 @@ class GeneratedText {
     const { state } = this;
     if (this.own) return await this.steps.stop();
     if (!state.defined) return;
-    if (this.ahead > 0) await state.runRollbacks([this.ahead]);
-    else if (this.ahead < 0 && state.tokens < state.capacity) await this.steps.next(OP, this.ids.at(-1) as number);
+    const { ahead, count } = this;
+    if (ahead > 0) await state.runRollbacks([ahead]);
+    else if (ahead < 0 && count > 0 && state.tokens < state.capacity)
+      await this.steps.run(OP, [[this.ids.at(-1) as number]]);
   }
 }
 

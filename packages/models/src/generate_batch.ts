@@ -93,11 +93,11 @@ class GeneratedTexts {
 
   /** Feeds each sequence its next id; returns the ids that follow. */
   async step(): Promise<(number | undefined)[]> {
-    const next = await this.steps.feed(OP, this.batch, "prompts");
+    const ran = await this.steps.run(OP, this.batch, "prompts");
     // A sequence whose text has ended took no part in the step; its last id is still to be fed.
     this.unfed = this.unfed.map((ids, at) => (this.batch[at]?.length ? [] : ids));
     this.count++;
-    return next.map(([id]) => id);
+    return ran.ids().map(([id]) => id);
   }
 
   /** Adds ids to the texts, and notes which texts end with them. The result lacks the stop tokens. */
@@ -121,7 +121,7 @@ class GeneratedTexts {
     const { state } = this;
     if (!state.defined) return;
     const rest = this.unfed.map((ids, at) => (state.length(at) < state.capacity ? ids : []));
-    if (rest.some((ids) => ids.length > 0)) await this.steps.feed(OP, rest);
+    if (rest.some((ids) => ids.length > 0)) await this.steps.run(OP, rest);
   }
 }
 

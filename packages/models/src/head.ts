@@ -8,13 +8,14 @@ export interface Head {
   head: Matrix;
 }
 
-/** The logits f32 [rows.length, vocab] of some rows of the hidden state [T, hidden]. */
+/** The logits f32 [rows.length, vocab] of some rows of the hidden state [T, hidden], in `out` where there is one. */
 export function encodeHead(
   encoder: CommandEncoder,
   hidden: Tensor,
   rows: readonly number[],
   { norm: weight, head }: Head,
   options: { eps: number; weightOffset?: 0 | 1 },
+  out?: Tensor,
 ): Tensor {
   const normed = encoder.empty(hidden.dtype, [rows.length, head.cols]);
   // One norm for each run of consecutive rows.
@@ -24,5 +25,5 @@ export function encodeHead(
     const x = hidden.slice(first, first + end - begin);
     rmsNorm(encoder, { x, weight, out: normed.slice(begin, end) }, options);
   }
-  return linear(encoder, normed, head, "f32").reshape([rows.length, head.rows]);
+  return linear(encoder, normed, head, "f32", out).reshape([rows.length, head.rows]);
 }

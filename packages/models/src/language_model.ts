@@ -140,8 +140,8 @@ export abstract class LanguageModel<Path extends string = ModelPath> {
     return undefined;
   }
 
-  /** Records the logits f32 [rows.length, vocab] of some rows of the hidden state. */
-  abstract encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor;
+  /** Records the logits f32 [rows.length, vocab] of some rows of the hidden state, in `out` where there is one. */
+  abstract encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[], out?: Tensor): Tensor;
 
   /**
    * Records how one sequence of a state loses the last `rejected` (i32 [1]) tokens of the last pass: its fixed tensors get

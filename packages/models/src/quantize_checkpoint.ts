@@ -174,6 +174,18 @@ function quantizationJson({ tensors }: MlxPlan, common: Packing): Record<string,
   return { group_size: groupSize, bits, mode: "affine", ...Object.fromEntries(overrides) };
 }
 
+/** Refuses what is quantized, but for weights in fp8, which some models are published in: these are dequantized. */
+function checkOriginal(op: string, { quantization, quantization_config: config }: Record<string, unknown>): void {
+  const refuse = (rule: string, value: string, remedy: string) => wrongValue(op, "checkpoint", rule, value, remedy);
+  if (quantization == null && config == null) return;
+  const { quant_method: method, weight_block_size: block } = (config ?? {}) as Record<string, unknown>;
+  if (quantization != null || method !== "fp8")
+    throw refuse("not be quantized already", "a quantized checkpoint", "start from the original weights");
+  const rule = "have a scale for each block of 128 × 128 weights, where these are in fp8";
+  if (String(block) !== "128,128")
+    throw refuse(rule, `weight_block_size ${JSON.stringify(block)}`, "start from weights in bf16");
+}
+
 /** Checks the arguments that can be wrong by themselves, and completes them. */
 function check(op: string, device: Device, from: string, to: string, options: QuantizeOptions) {
   checkDevice(op, device);
@@ -192,7 +204,7 @@ function check(op: string, device: Device, from: string, to: string, options: Qu
 /**
  * Quantizes a Hugging Face checkpoint directory into a new directory that mlx-lm opens: the same codes, scales and
  * biases that `mlx_lm.convert` makes on a CPU. Linear and embedding weights whose rows are multiples of the group size
- * are quantized, the rest is kept; layers that predict the tokens after the next one go to `mtp.safetensors` as they are,
+ * are quantized, the rest is kept, what is in fp8 (E4M3 with a scale for each block of 128 × 128) as bf16; layers that predict the tokens after the next one go to `mtp.safetensors` as they are,
  * which mlx-lm does not read. The directory, whose parent must exist, appears when it is complete; a failure leaves
  * nothing behind. Files that a symbolic link fetches from outside the checkpoint are refused, as is an output directory
  * that is a symbolic link.
@@ -211,14 +223,7 @@ export async function quantizeCheckpoint(
   using checkpoint = await openCheckpoint(device, from, { signal });
   for (const file of new Set(checkpoint.names.map((name) => checkpoint.info(name).file))) checkInside(op, from, file);
   const family = familyOf(op, json);
-  if (json.quantization != null || json.quantization_config != null)
-    throw wrongValue(
-      op,
-      "checkpoint",
-      "not be quantized already",
-      "a quantized checkpoint",
-      "start from the original weights",
-    );
+  checkOriginal(op, json);
   const plan = family.planMlx(checkpoint, json, packing);
   const itemsOf = (tensors: readonly PlannedTensor[]) =>
     tensors.map((tensor): Item => ({ tensor, entries: entriesOf(tensor) }));

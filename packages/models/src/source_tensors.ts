@@ -1,4 +1,5 @@
 import { type Checkpoint, type Dtype, isFloat, MlxtsError, type RawArray, Tensor } from "@mlxts/core";
+import { fp8Fault, isFp8, readFp8 } from "./fp8.ts";
 
 /** What a tensor that is to be written is made from. */
 export interface SourceTensor {
@@ -26,10 +27,15 @@ export async function elementsOf({ read }: SourceTensor, part: number): Promise<
   return source instanceof Tensor ? await source.read() : source;
 }
 
-/** A tensor as it lies in the checkpoint; refuses those of other dtypes than weights have. */
+/** A tensor as it lies in the checkpoint, a matrix in fp8 as bf16; refuses those of other dtypes than weights have. */
 export function sourceTensor(checkpoint: Checkpoint, name: string): SourceTensor {
   const { dtype, storedDtype, shape } = checkpoint.info(name);
-  if (dtype === undefined || (shape.length > 1 && !isFloat(dtype)))
+  if (isFp8(checkpoint, name)) {
+    const fault = fp8Fault(checkpoint, name);
+    if (fault) refuse(checkpoint, name, fault);
+    return { name, dtype: "bf16", shape, read: () => readFp8(checkpoint, name) };
+  }
+  if (dtype === undefined || storedDtype.startsWith("F8_") || (shape.length > 1 && !isFloat(dtype)))
     refuse(checkpoint, name, `has dtype ${storedDtype}; weights must be F32, F16 or BF16`);
   return { name, dtype, shape, read: () => checkpoint.tensor(name) };
 }
@@ -37,18 +43,17 @@ export function sourceTensor(checkpoint: Checkpoint, name: string): SourceTensor
 /** The matrices of all experts that have one tensor each, as a stack. */
 function expertStack(checkpoint: Checkpoint, module: string, projection: string, count: number): SourceTensor {
   const nameOf = (expert: number) => `${module}.experts.${expert}.${projection}.weight`;
-  const first = sourceTensor(checkpoint, nameOf(0));
-  for (let expert = 1; expert < count; expert++) {
-    const { dtype, shape } = sourceTensor(checkpoint, nameOf(expert));
+  const experts = Array.from({ length: count }, (_, expert) => sourceTensor(checkpoint, nameOf(expert)));
+  const [first] = experts as [SourceTensor];
+  for (const [expert, { dtype, shape }] of experts.entries())
     if (dtype !== first.dtype || shape.join() !== first.shape.join())
       refuse(checkpoint, nameOf(expert), `must be ${first.dtype} [${first.shape.join(", ")}] as that of expert 0`);
-  }
   return {
     name: `${module}.switch_mlp.${projection}.weight`,
     dtype: first.dtype,
     shape: [count, ...first.shape],
     parts: count,
-    read: (expert) => checkpoint.tensor(nameOf(expert)),
+    read: (expert) => (experts[expert] as SourceTensor).read(0),
   };
 }
 

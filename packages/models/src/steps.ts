@@ -1,4 +1,12 @@
-import type { Arena, ArenaMark, Recording, Submission, SubmissionResult, Tensor } from "@mlxts/core";
+import {
+  type Arena,
+  type ArenaMark,
+  MlxtsError,
+  type Recording,
+  type Submission,
+  type SubmissionResult,
+  type Tensor,
+} from "@mlxts/core";
 import { argmax, sample } from "@mlxts/nn";
 import type { LanguageModel } from "./language_model.ts";
 import { optimizeSteps } from "./optimize.ts";
@@ -11,7 +19,22 @@ interface Step {
   tokens: PassTokens;
   /** u32 [T]: for each token the one that follows. */
   next: Tensor;
+  /** f32 [T, vocab], from which `next` was chosen; all recordings share its memory. */
+  logits: Tensor;
   recording: Recording;
+}
+
+/** A step that has run. */
+interface Ran {
+  step: Step;
+  result: SubmissionResult;
+  /** For each sequence the ids that follow its tokens. @throws MlxtsError `NotANumber` when one's logits are all NaN */
+  ids(): number[][];
+}
+
+/** Whether the logits of a row are all NaN: then, and only then, its id is 0 and logit 0 is NaN. */
+function isNaNRow({ logits }: Step, next: Uint32Array, row: number): boolean {
+  return next[row] === 0 && Number.isNaN(logits.view(row * logits.lastDim, [1]).readSync()[0]);
 }
 
 /** A step that has not ended. */
@@ -50,6 +73,8 @@ export class Steps {
   private readonly steps = new Map<string, Step>();
   /** One token of each sequence. */
   private readonly whole: Step;
+  /** f32 [rows, vocab]: memory for the logits of steps, of more rows each time, and that of `twin`. */
+  private readonly logits: Tensor[] = [];
   /** For each sequence the tokens that it has drawn. */
   private readonly drawn: number[];
   /** `whole` with its tensors exchanged: it takes the id that `whole` leaves, and leaves the one that `whole` takes. */
@@ -73,7 +98,7 @@ export class Steps {
     try {
       this.whole = this.step(sampling.map(() => 1));
     } catch (error) {
-      this.arena.dispose();
+      this.dispose();
       throw error;
     }
   }
@@ -94,7 +119,8 @@ export class Steps {
     let next: Tensor | undefined;
     try {
       next = device.tensor("u32", [tokens.tokens.ids.size]);
-      const step = { tokens, next, recording: this.record(tokens, next) };
+      const logits = this.logitsOf(next.size);
+      const step = { tokens, next, logits, recording: this.record(tokens, next, logits) };
       this.steps.set(key, step);
       return step;
     } catch (error) {
@@ -104,14 +130,25 @@ export class Steps {
     }
   }
 
-  private record({ tokens, places, counts }: PassTokens, next: Tensor): Recording {
+  /** f32 [rows, vocab] for the logits of a step. */
+  private logitsOf(rows: number): Tensor {
+    const { device, vocabSize } = this.model;
+    let logits = this.logits.find(({ shape: [most] }) => (most as number) >= rows);
+    if (!logits) {
+      logits = device.tensor("f32", [rows, vocabSize]);
+      this.logits.push(logits);
+    }
+    return logits.slice(0, rows);
+  }
+
+  private record({ tokens, places, counts }: PassTokens, next: Tensor, out: Tensor): Recording {
     // All recordings use the same scratch memory: they run one after the other.
     this.arena.rewind(this.begin);
     // "using" disposes the encoder when an op refuses its arguments; after `finish` it has no effect.
     using encoder = this.model.device.encoder({ arena: this.arena, optimize: optimizeSteps(this.model.fusions) });
     const log = this.state.maxRollback > 0;
     const hidden = this.model.encode(encoder, this.state, tokens, { path: this.model.stepPath, log });
-    const logits = this.model.encodeLogits(encoder, hidden, [...Array(next.size).keys()]);
+    const logits = this.model.encodeLogits(encoder, hidden, [...Array(next.size).keys()], out);
     if (this.greedy) argmax(encoder, { logits, ids: next });
     else {
       // One op for each row: what is drawn depends on the seed and the place, not on the other rows.
@@ -129,37 +166,48 @@ export class Steps {
     return this.whole.recording.dispatches;
   }
 
-  /** Feeds each sequence its tokens; the ids that follow them are in the tensor `next`. */
-  async run(
-    op: string,
-    batch: readonly (readonly number[])[],
-    argument = "ids",
-    profile = false,
-  ): Promise<{ next: Tensor; result: SubmissionResult }> {
+  /** Feeds each sequence its tokens. */
+  async run(op: string, batch: readonly (readonly number[])[], argument = "ids", profile = false): Promise<Ran> {
     const counts = batch.map((ids) => ids.length);
     this.state.assertRoom(op, counts, argument);
-    const { tokens, next, recording } = this.step(counts);
+    const step = this.step(counts);
+    const { tokens, recording } = step;
     tokens.write(this.state, batch, this.drawn);
     const result = await this.state.advance(recording.replay({ profile }), counts, this.state.maxRollback > 0);
     for (const [at, count] of counts.entries()) this.drawn[at] = (this.drawn[at] as number) + count;
-    return { next, result };
+    return { step, result, ids: () => this.chosen(op, step, batch) };
+  }
+
+  /** What follows each token of a step that has run. @throws MlxtsError `NotANumber` */
+  private chosen(op: string, step: Step, batch: readonly (readonly number[])[]): number[][] {
+    const next = step.next.readSync() as Uint32Array;
+    let row = 0;
+    return batch.map((fed, at) => {
+      const begin = row;
+      for (; row < begin + fed.length; row++)
+        if (isNaNRow(step, next, row)) throw this.notANumber(op, at, fed, row - begin);
+      return Array.from(next.subarray(begin, row));
+    });
+  }
+
+  /** The error of a token of the last step whose logits are NaN; the state holds what the step fed. */
+  private notANumber(op: string, sequence: number, fed: readonly number[], at: number): MlxtsError {
+    const after = fed.length - at;
+    const position = this.state.length(sequence) - after;
+    const step = (this.drawn[sequence] as number) - after + 1;
+    const [token, where] = [fed[at] as number, this.state.sequences === 1 ? "" : ` in sequence ${sequence}`];
+    const text = `${op}: step ${step} gave nothing but NaN as logits, after token ${token} at position ${position}${where} — look for NaN and infinities in the weights; where activations are f16, load the model with others`;
+    return new MlxtsError("NotANumber", text, { op, step, sequence, position, token });
   }
 
   /** Feeds each sequence its tokens; returns the id that follows each of them. */
   async feed(op: string, batch: readonly (readonly number[])[], argument?: string): Promise<number[][]> {
-    const { next } = await this.run(op, batch, argument);
-    const ids = next.readSync() as Uint32Array;
-    let row = 0;
-    return batch.map(({ length }) => {
-      row += length;
-      return Array.from(ids.subarray(row - length, row));
-    });
+    return (await this.run(op, batch, argument)).ids();
   }
 
   /** Feeds one token; returns the one that follows. */
   async next(op: string, id: number): Promise<number> {
-    const { next } = await this.run(op, [[id]]);
-    return next.readSync()[0] as number;
+    return (await this.feed(op, [[id]]))[0]?.[0] as number;
   }
 
   /**
@@ -186,7 +234,7 @@ export class Steps {
       this.ms = (await state.advance(pass, [1], false)).ms;
     }
     drawn[0] = draws;
-    return step.next.readSync()[0] as number;
+    return this.chosen(op, step, [[id]])[0]?.[0] as number;
   }
 
   /**
@@ -221,8 +269,9 @@ export class Steps {
   }
 
   private exchanged(): Step {
-    const { tokens, next, recording } = this.whole;
-    const own = new PassTokens(this.model.device, tokens.counts);
+    const { tokens, next, logits, recording } = this.whole;
+    const { device } = this.model;
+    const own = new PassTokens(device, tokens.counts);
     const { ids, positions, start, lengths } = tokens.tokens;
     // Tensors of one word each: a model may see them as another dtype, but not in part.
     const words: [Tensor, Tensor][] = [
@@ -234,11 +283,14 @@ export class Steps {
       [tokens.places, own.places],
     ];
     try {
+      const ownLogits = device.tensor("f32", logits.shape);
+      // `logitsOf` finds those of `whole` first.
+      this.logits.push(ownLogits);
       const views = words.flatMap(([from, to]) =>
-        (["u32", "i32"] as const).map((dtype) => [from.cast(dtype), to.cast(dtype)] as const),
+        (["u32", "i32"] as const).map((dtype): [Tensor, Tensor] => [from.cast(dtype), to.cast(dtype)]),
       );
-      const bound = views.filter(([from]) => recording.binds(from));
-      return { tokens: own, next: ids, recording: recording.rebind(bound) };
+      const bound = [...views, [logits, ownLogits] as const].filter(([from]) => recording.binds(from));
+      return { tokens: own, next: ids, logits: ownLogits, recording: recording.rebind(bound) };
     } catch (error) {
       own.dispose();
       throw error;
@@ -269,19 +321,27 @@ export class Steps {
   async speculate(op: string, id: number, draft: readonly number[]): Promise<number[]> {
     // Recorded before the pass: when recording fails, nothing has been fed.
     if (draft.length > 0) this.state.recordRollback(0);
-    const [next] = (await this.feed(op, [[id, ...draft]], "draft")) as [number[]];
+    const fed = [id, ...draft];
+    const { step } = await this.run(op, [fed], "draft");
+    const next = step.next.readSync() as Uint32Array;
     let right = 0;
-    while (right < draft.length && next[right] === draft[right]) right++;
+    while (right < draft.length && next[right] === draft[right] && !isNaNRow(step, next, right)) right++;
+    const broken = isNaNRow(step, next, right);
+    const failure = broken && right === 0 ? this.notANumber(op, 0, fed, 0) : undefined;
+    // What comes before a row of NaN is right; the step that begins with its token fails.
+    if (broken && right > 0) right--;
     const wrong = draft.length - right;
     this.drawn[0] = (this.drawn[0] as number) - wrong;
     await this.state.runRollbacks([wrong]);
-    return next.slice(0, right + 1);
+    if (failure) throw failure;
+    return Array.from(next.subarray(0, right + 1));
   }
 
   dispose(): void {
     for (const step of this.steps.values()) release(step);
     this.steps.clear();
     if (this.twin) release(this.twin);
+    for (const logits of this.logits) logits.dispose();
     this.arena.dispose();
   }
 

@@ -62,9 +62,9 @@ describe("a kernel that finds a fault in a pass", () => {
     const bad = own.tensor("u32", [1], [99]);
     const weight = own.tensor("f32", [4, 8]);
     const { encodeLogits } = Object.getPrototypeOf(of) as LanguageModel;
-    vi.spyOn(of, "encodeLogits").mockImplementationOnce((encoder, hidden, rows) => {
+    vi.spyOn(of, "encodeLogits").mockImplementationOnce((encoder, hidden, rows, out) => {
       embedding(encoder, { ids: bad, weight }, {});
-      return encodeLogits.call(of, encoder, hidden, rows);
+      return encodeLogits.call(of, encoder, hidden, rows, out);
     });
     await expect(prefillBatch(of, state, [[1, 2], [2]])).rejects.toThrow("embedding: `ids` must");
     expect(state.lengths).toEqual([5, 5]);
@@ -94,9 +94,9 @@ describe("a kernel that finds a fault in a pass", () => {
     const { encodeLogits } = Object.getPrototypeOf(of) as LanguageModel;
     for (const given of [{ state }, {}]) {
       const ending = {};
-      const spy = vi.spyOn(of, "encodeLogits").mockImplementation((encoder, hidden, rows) => {
+      const spy = vi.spyOn(of, "encodeLogits").mockImplementation((encoder, hidden, rows, out) => {
         embedding(encoder, { ids: bad, weight }, {});
-        return encodeLogits.call(of, encoder, hidden, rows);
+        return encodeLogits.call(of, encoder, hidden, rows, out);
       });
       await expect(generate(of, [1, 2], { ...given, ending }).next()).rejects.toThrow("embedding: `ids` must");
       spy.mockRestore();

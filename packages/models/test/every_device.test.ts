@@ -4,6 +4,7 @@ import { compare, within } from "@mlxts/core/testing";
 import { fixture, goldens, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
+  Decoder,
   generate,
   generateBatch,
   type LanguageModel,
@@ -46,6 +47,19 @@ describe.each([
       else expect(stateBits(saved[0]), `sequence ${at}`).toEqual(stateBits(saved[1]));
       expect(within(compare(logits[at]?.[0] as Float32Array, own as Float32Array), 2e-6, 12)).toBe(true);
     }
+  });
+
+  it("logits that are all NaN are an error", async () => {
+    using state = model.newState({ capacity: 4 });
+    const empty = await state.save();
+    for (const { dtype, data } of Object.values(empty.tensors))
+      if (dtype === "f32") (data as Float32Array).fill(Number.NaN);
+    state.restore(empty);
+    // One or the other with each model: a step takes long where a GPU is simulated.
+    using decoder = new Decoder(model, state, hasExperts ? { temperature: 1, seed: 2 } : { temperature: 0 });
+    const details = { step: 1, sequence: 0, position: 0, token: 5 };
+    await expect(decoder.next(5)).rejects.toMatchObject({ code: "NotANumber", details });
+    expect(state.tokens).toBe(1);
   });
 
   it("a prompt has the same bits whether its beginning was in the cache or not", async () => {

@@ -49,6 +49,9 @@ async function disturb(world: World, { state, decoder, sequences }: Owner): Prom
   expect(error).toMatchObject({ code: "Busy" });
 }
 
+/** What the operations of all tests have met, so that none is for nothing. */
+const counted = { canceled: 0, restored: 0 };
+
 type Operation = (world: World, owner: Owner) => Promise<Touched>;
 
 const feedPrompts: Operation = async (world, owner) => {
@@ -68,22 +71,49 @@ const feedPrompts: Operation = async (world, owner) => {
     return new Map();
   }
   if (random.below(2) === 0) await disturb(world, owner);
-  if (!canceled) {
-    await running;
-    for (const [at, sequence] of sequences.entries()) append(sequence, prompts[at] as number[], blockLength);
-    return fed(sequences.filter((_, at) => prompts[at]?.length));
+  if (!canceled) await running;
+  else {
+    const later = random.below(3);
+    if (later === 0) controller.abort();
+    else setTimeout(() => controller.abort(), later);
+    await running.then(
+      () => expect(later).toBeGreaterThan(0),
+      (error) => expect(error).toBe(controller.signal.reason),
+    );
   }
-  controller.abort();
-  await running.then(
-    () => expect.unreachable("the call was canceled"),
-    (error) => expect(error).toBe(controller.signal.reason),
-  );
   const ran = sequences.map((sequence) => state.length(sequence.at) - sequence.tokens.length);
+  const isDone = prompts.every((ids, at) => ran[at] === ids.length);
+  expect(isDone || canceled).toBe(true);
   for (const [at, sequence] of sequences.entries()) {
-    sequence.tokens.push(...(prompts[at] as number[]).slice(0, ran[at]));
-    sequence.left = undefined;
+    append(sequence, (prompts[at] as number[]).slice(0, ran[at]), blockLength);
+    // Only the last pass of a call has a log.
+    if (!isDone && ran.some((tokens) => tokens > 0)) sequence.left = 0;
   }
+  if (!isDone) counted.canceled++;
   return fed(sequences.filter((_, at) => ran[at]));
+};
+
+/** Feeds empty sequences prompts that begin alike, with a cache. */
+const feedCached: Operation = async (world, { state, sequences }) => {
+  const { random, model, cache } = world;
+  const { every } = cache;
+  const prompts = sequences.map(() => {
+    const most = state.capacity - 2;
+    const least = Math.min(every - 2, most);
+    const length = least + random.below(most - least + 1);
+    return random.below(4) === 0 ? [] : [...world.pick(world.beginnings).slice(0, length), ...world.ids(2)];
+  });
+  if (prompts.every((ids) => ids.length === 0)) return new Map();
+  const path = world.path();
+  for (const [at, ids] of prompts.entries()) {
+    if (ids.length === 0) continue;
+    state.reset(at);
+    (sequences[at] as Sequence).tokens = [];
+    if (cache.match(ids, path) > 0) counted.restored++;
+  }
+  await prefillBatch(model, state, prompts, { path, cache, blockLength: every });
+  for (const [at, sequence] of sequences.entries()) append(sequence, prompts[at] as number[], every);
+  return fed(sequences.filter((_, at) => prompts[at]?.length));
 };
 
 const step: Operation = async (world, { decoder, sequences }) => {
@@ -121,7 +151,10 @@ const rollback: Operation = async (world, owner) => {
   const { state, sequences } = ready.length > 0 ? world.pick(ready) : owner;
   const each = sequences.map(({ left }) => (left ? world.random.below(left + 1) : 0));
   if (world.random.below(5) === 0) {
-    const beyond = each.map(() => state.maxRollback + 1);
+    // One more than is left, of a sequence of which it is known.
+    const known = sequences.find(({ left }) => left !== undefined);
+    const beyond = sequences.map((one) => (one === known ? (known.left as number) + 1 : 0));
+    if (!known) beyond.fill(state.maxRollback + 1);
     await expect(state.rollback(beyond)).rejects.toThrow("state.rollback: `tokens` must be an integer from 0 to");
     return new Map();
   }
@@ -275,7 +308,7 @@ const feedOne: Operation = async (world, owner) => {
 };
 
 /** Operations on any state, and those on states of one sequence. */
-const ANY = { feedPrompts, step, rollback, save, restore, reset, generateSeveral };
+const ANY = { feedPrompts, feedCached, step, rollback, save, restore, reset, generateSeveral };
 const SINGLE = { feedOne, speculate, generateOne };
 
 const SHAPES = [
@@ -307,4 +340,11 @@ it.each(cases)(
       }
     }
   },
+  // Eighty operations take long on a busy machine.
+  180_000,
 );
+
+it("which met canceled passes, and beginnings that the cache restored", () => {
+  expect(counted.canceled).toBeGreaterThan(0);
+  expect(counted.restored).toBeGreaterThan(0);
+});

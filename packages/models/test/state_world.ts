@@ -7,6 +7,7 @@ import {
   type LanguageModel,
   type ModelPath,
   type ModelState,
+  PrefixCache,
   prefill,
   type SavedState,
 } from "../src/index.ts";
@@ -44,10 +45,17 @@ export class World {
   readonly kept: Kept[] = [];
   readonly model: LanguageModel;
   readonly random: Random;
+  /** It holds a few blocks, and drops the others. */
+  readonly cache: PrefixCache;
+  /** Texts with which prompts begin. */
+  readonly beginnings: readonly (readonly number[])[];
 
   private constructor(model: LanguageModel, random: Random) {
     this.model = model;
     this.random = random;
+    const every = 16 * Math.ceil(model.snapshotUnit / 16);
+    this.cache = new PrefixCache(model, { every, maxBytes: 1 << (random.below(2) === 0 ? 21 : 30) });
+    this.beginnings = [0, 1].map(() => this.ids(200, 200));
   }
 
   static async create(

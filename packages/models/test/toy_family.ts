@@ -111,12 +111,12 @@ class Toy extends LanguageModel<"whole"> {
     return out;
   }
 
-  encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {
+  encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[], out?: Tensor): Tensor {
     const { norm, weightOffset, head } = this.network;
     const normed = encoder.empty(hidden.dtype, [rows.length, this.hiddenSize]);
     for (const [i, row] of rows.entries())
       rmsNorm(encoder, { x: hidden.slice(row, row + 1), weight: norm, out: normed.slice(i, i + 1) }, { weightOffset });
-    return linear(encoder, normed, head, "f32").reshape([rows.length, this.vocabSize]);
+    return linear(encoder, normed, head, "f32", out).reshape([rows.length, this.vocabSize]);
   }
 
   encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void {

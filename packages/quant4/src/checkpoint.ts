@@ -8,13 +8,15 @@ export interface QuantizationSetting {
   readonly mode: string;
 }
 
+type Override = QuantizationSetting | boolean | MlxtsError;
+
 /** The quantization a checkpoint's `config.json` declares: one setting, and overrides by module path. */
 export interface Quantization {
   readonly bits: number;
   readonly groupSize: number;
   readonly mode: string;
-  /** `true`: quantized with the common setting. `false`: not quantized. */
-  readonly overrides: ReadonlyMap<string, QuantizationSetting | boolean>;
+  /** `true`: quantized with the common setting. `false`: not quantized. An error: what is no override of a module. */
+  readonly overrides: ReadonlyMap<string, Override>;
 }
 
 const KNOWN_BITS: readonly unknown[] = [2, 3, 4, 5, 6, 8];
@@ -52,9 +54,22 @@ function settingOf(module: string, value: Record<string, unknown>): Quantization
   };
 }
 
+/** What a key of a quantization says of the module of that name; not all keys name modules. */
+function overrideFor(module: string, value: unknown): Override {
+  if (typeof value === "boolean") return value;
+  if (!isObject(value))
+    return quantConfig(module, `its override must be true, false or an object, got ${brief(value)}`);
+  try {
+    return settingOf(module, value);
+  } catch (error) {
+    return error as MlxtsError;
+  }
+}
+
 /**
  * What `config.json` (parsed, not trusted) says of quantization: its key `quantization`, else `quantization_config`, as
- * MLX writes them. Undefined when it has neither.
+ * MLX writes them. Undefined when it has neither. A key that is no override of a module is refused when it turns out to be
+ * the path of one.
  * @throws MlxtsError `QuantConfig` for malformed settings, `UnsupportedDtype` for the layouts of other libraries
  */
 export function quantizationOf(config: unknown): Quantization | undefined {
@@ -64,32 +79,30 @@ export function quantizationOf(config: unknown): Quantization | undefined {
   if (given == null) return undefined;
   if (!isObject(given)) throw quantConfig("", `\`${key}\` must be an object`);
   const { group_size: _, bits: __, mode: ___, quant_method: method, ...modules } = given;
-  if (method !== undefined && method !== "mlx")
-    throw unsupported(
-      "quantizationOf",
-      `quant_method ${brief(method)}`,
-      "convert the model with mlx-lm or `mlxts quantize`",
-    );
+  if (method != null && method !== "mlx") {
+    const remedy =
+      method === "fp8" ? "quantize it with `mlxts quantize`" : "quantize the original weights with `mlxts quantize`";
+    throw unsupported("quantizationOf", `quant_method ${brief(method)}`, remedy);
+  }
   const { bits, groupSize, mode } = settingOf("", given);
   if (bits === undefined || groupSize === undefined)
     throw quantConfig("", `\`${key}\` must have \`bits\` and \`group_size\``);
-  const overrides = new Map<string, QuantizationSetting | boolean>();
-  for (const [module, value] of Object.entries(modules)) {
-    if (typeof value !== "boolean" && !isObject(value))
-      throw quantConfig(module, `its override must be true, false or an object, got ${brief(value)}`);
-    overrides.set(module, typeof value === "boolean" ? value : settingOf(module, value));
-  }
-  return { bits, groupSize, mode, overrides };
+  const overrides = Object.entries(modules).map(([module, value]) => [module, overrideFor(module, value)] as const);
+  return { bits, groupSize, mode, overrides: new Map(overrides) };
 }
 
 /** A module path without the prefixes that loaders move about: `model.language_model`, `language_model.model`, `model`. */
 const bare = (path: string) => path.replace(/^((model|language_model)\.)+/, "");
 
 function overrideOf({ overrides }: Quantization, path: string): QuantizationSetting | boolean | undefined {
-  const exact = overrides.get(path);
+  const valid = (value: Override | undefined) => {
+    if (value instanceof MlxtsError) throw value;
+    return value;
+  };
+  const exact = valid(overrides.get(path));
   if (exact !== undefined) return exact;
   const found = [...overrides].filter(([module]) => bare(module) === bare(path));
-  const [first, ...others] = found.map(([, value]) => value);
+  const [first, ...others] = found.map(([, value]) => valid(value));
   if (others.some((other) => JSON.stringify(other) !== JSON.stringify(first)))
     throw quantConfig(path, `has different overrides as ${list(found.map(([module]) => module))}`);
   return first;
@@ -141,7 +154,8 @@ export function packingOf(
       throw refuse(`is quantized according to the ${override ? "config" : "tensors"}, but has no \`${name}\``);
   const shapes = shapesOf(checkpoint, path, refuse);
   // Overrides may go by paths from before a renaming; a config without any has nothing to excuse a contradiction.
-  const strict = typeof override === "object" || quantization.overrides.size === 0;
+  const strict =
+    typeof override === "object" || [...quantization.overrides.values()].every((each) => each instanceof MlxtsError);
   const { bits, groupSize } = settle(declared, strict, shapes, cols, refuse);
   if (!offered.includes(bits as Bits))
     throw unsupported("readQuantized", `a width of ${bits} bits (${path})`, `bits ${list(offered)} are`);

@@ -107,19 +107,14 @@ describe("quantizationOf", () => {
       'config.json: `mode` must be one of affine, mxfp4, mxfp8, nvfp4, got "linear"',
     ],
     [
-      { quantization: { bits: 4, group_size: 64, "a.b": 8 } },
-      "QuantConfig",
-      "a.b: its override must be true, false or an object, got 8",
-    ],
-    [
-      { quantization: { bits: 4, group_size: 64, "a.b": { bits: 9 } } },
-      "QuantConfig",
-      "a.b: `bits` must be one of 2, 3, 4, 5, 6, 8, got 9",
-    ],
-    [
       { quantization_config: { quant_method: "awq", bits: 4, group_size: 128 } },
       "UnsupportedDtype",
-      'quantizationOf: quant_method "awq" is not supported — convert the model with mlx-lm or `mlxts quantize`',
+      'quantizationOf: quant_method "awq" is not supported — quantize the original weights with `mlxts quantize`',
+    ],
+    [
+      { quantization_config: { quant_method: "fp8", weight_block_size: [128, 128] } },
+      "UnsupportedDtype",
+      'quantizationOf: quant_method "fp8" is not supported — quantize it with `mlxts quantize`',
     ],
   ])("refuses %j", async (config, code, message) => {
     expect(await failure(() => quantizationOf(config))).toMatchObject({ code, message });
@@ -183,6 +178,13 @@ describe("readQuantized", () => {
     expect(await read({}, shapes, "e")).toEqual({ ...common, words: [3, 4, 32] });
   });
 
+  it("overlooks keys that are no modules", async () => {
+    const keys = { quant_method: null, version: "1", layers: 8, ignored: ["a"], linear: { bits: 9 }, m_other: null };
+    expect(await read(keys, module("m", 4, 64), "m")).toEqual(common);
+    // They excuse no contradiction.
+    expect(await failure(() => read(keys, module("m", 8, 128), "m"))).toMatchObject({ code: "QuantConfig" });
+  });
+
   const m = module("m", 4, 64);
   it.each<[name: string, quantization: object, shapes: Shapes, code: string, message: string, cols?: number]>([
     [
@@ -191,6 +193,20 @@ describe("readQuantized", () => {
       m,
       "QuantConfig",
       "m: the config says that it is not quantized, but it has `scales`",
+    ],
+    [
+      "an override that is a number",
+      { m: 8 },
+      m,
+      "QuantConfig",
+      "m: its override must be true, false or an object, got 8",
+    ],
+    [
+      "an override with a wrong width",
+      { m: { bits: 9 } },
+      m,
+      "QuantConfig",
+      "m: `bits` must be one of 2, 3, 4, 5, 6, 8, got 9",
     ],
     [
       "an override without scales",

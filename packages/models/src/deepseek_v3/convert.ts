@@ -2,6 +2,7 @@ import { type Checkpoint, DTYPES, type RawArray, wrongValue } from "@mlxts/core"
 import type { Packing } from "@mlxts/quant4";
 import type { NumberArray } from "../cache_rows.ts";
 import type { MlxPlan, PlannedTensor } from "../family.ts";
+import { namesWithoutScales } from "../fp8.ts";
 import { elementsOf, type SourceTensor, sourceTensors } from "../source_tensors.ts";
 import { furtherLayers, layerOf } from "../unused_tensors.ts";
 import { type DeepseekConfig, deepseekConfig } from "./config.ts";
@@ -56,7 +57,7 @@ function withRopeScaling(json: Record<string, unknown>): Record<string, unknown>
  */
 export function planMlx(checkpoint: Checkpoint, json: Record<string, unknown>, packing: Packing): MlxPlan {
   const config = deepseekConfig(json, "quantize");
-  const all = checkpoint.names.filter((name) => !FREQUENCIES.test(name));
+  const all = namesWithoutScales(checkpoint).filter((name) => !FREQUENCIES.test(name));
   const count = config.layers.length;
   const further = furtherLayers(all);
   // They are numbered on from the model's own layers.

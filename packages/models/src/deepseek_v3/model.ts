@@ -163,8 +163,8 @@ export class DeepseekV3 extends LanguageModel<LatentPath> {
     };
   }
 
-  encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {
-    return encodeHead(encoder, hidden, rows, this.network, { eps: this.config.normEps });
+  encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[], out?: Tensor): Tensor {
+    return encodeHead(encoder, hidden, rows, this.network, { eps: this.config.normEps }, out);
   }
 
   /** There is nothing to do: rows of caches beyond a sequence's length are not read. */

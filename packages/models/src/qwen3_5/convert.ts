@@ -2,6 +2,7 @@ import { type Checkpoint, type Dtype, decodeNumbers, encodeNumbers, type RawArra
 import type { Packing } from "@mlxts/quant4";
 import type { MlxPlan, PlannedTensor } from "../family.ts";
 import { Fields } from "../fields.ts";
+import { namesWithoutScales } from "../fp8.ts";
 import { elementsOf, type SourceTensor, sourceTensors } from "../source_tensors.ts";
 
 /** Norms whose weights Hugging Face stores as w for a factor of 1 + w. */
@@ -38,7 +39,7 @@ function textNames(checkpoint: Checkpoint, json: Record<string, unknown>): strin
   const text = fields.object("text_config");
   const tied = text.boolean("tie_word_embeddings", fields.boolean("tie_word_embeddings", false));
   // mlx-lm's model has no output matrix when it uses the embedding as one.
-  return checkpoint.names.filter((name) => !VISION.test(name) && !(tied && /(^|\.)lm_head\./.test(name)));
+  return namesWithoutScales(checkpoint).filter((name) => !VISION.test(name) && !(tied && /(^|\.)lm_head\./.test(name)));
 }
 
 /** How mlx-lm quantizes a tensor: matrices and stacks of them whose rows are whole groups. */

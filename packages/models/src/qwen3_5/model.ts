@@ -182,9 +182,9 @@ export class Qwen3_5 extends LanguageModel<DeltaPath> {
     };
   }
 
-  encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[]): Tensor {
+  encodeLogits(encoder: CommandEncoder, hidden: Tensor, rows: readonly number[], out?: Tensor): Tensor {
     const { weightOffset } = this.network;
-    return encodeHead(encoder, hidden, rows, this.network, { eps: this.config.normEps, weightOffset });
+    return encodeHead(encoder, hidden, rows, this.network, { eps: this.config.normEps, weightOffset }, out);
   }
 
   encodeRollback(encoder: CommandEncoder, state: ModelState, sequence: number, rejected: Tensor): void {
