@@ -13,7 +13,11 @@ it("failures of a run that is ended at its time count", { timeout: 300_000 }, ()
       join(folder, name),
       `import { expect, it } from ${JSON.stringify(join(root, "node_modules/vitest/dist/index.js"))};\n${text}`,
     );
-  file("a.test.mjs", 'it("passes", () => {});\nit("fails", () => expect(1, "one").toBe(2));\n');
+  // The largest file is the first that vitest runs.
+  file(
+    "a.test.mjs",
+    `// ${"large ".repeat(100)}\nit("passes", () => {});\nit("fails", () => expect(1, "one").toBe(2));\n`,
+  );
   file("b.test.mjs", 'it("takes long", () => new Promise((done) => setTimeout(done, 600_000)), 900_000);\n');
   // How long vitest takes to begin, other work on the machine decides.
   for (let seconds = 8; seconds <= 64; seconds *= 2) {
