@@ -180,15 +180,21 @@ export class Parts {
     await Promise.all([lane(), lane()]);
   }
 
-  /** Runs vitest on files and adds what it counted. Returns false where it was ended at `until`. */
+  /** Runs vitest on files and adds what it counted. Returns false where it was ended at `until`: then what had ended counts. */
   async vitest(name, args, { env, until } = {}) {
     mkdirSync(join(root, "build"), { recursive: true });
     const report = join(root, "build", `vitest-${name.replaceAll(/\W+/g, "-")}.json`);
-    rmSync(report, { force: true });
+    const finished = report.replace(/json$/, "finished");
+    for (const file of [report, finished]) rmSync(file, { force: true });
     const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`];
-    const result = await run(bin("vitest"), ["run", ...reporters, ...args], { env, shown: true, until });
+    if (until !== undefined) reporters.push(`--reporter=${script("check/finished_files.mjs")}`);
+    const given = { ...env, MLXTS_FINISHED_FILES: finished };
+    const result = await run(bin("vitest"), ["run", ...reporters, ...args], { env: given, shown: true, until });
     this.#note(name, result);
-    if (result.ended) return false;
+    if (result.ended) {
+      this.#countFinished(name, finished);
+      return false;
+    }
     const failed = this.#count(name, report);
     this.counts.failed += failed;
     if (!result.ok && failed === 0) {
@@ -196,6 +202,16 @@ export class Parts {
       this.counts.failed++;
     }
     return true;
+  }
+
+  /** Adds what came of the files that had ended when the run was ended, which has no report. */
+  #countFinished(name, finished) {
+    const lines = existsSync(finished) ? readFileSync(finished, "utf8").split("\n").filter(Boolean) : [];
+    for (const { file, counts, failures } of lines.map((line) => JSON.parse(line))) {
+      for (const key of Object.keys(this.counts)) this.counts[key] += counts[key];
+      for (const failure of failures)
+        this.failures.push(`${name}: ${relative(root, file)}: ${failure.name}\n    ${failure.message.split("\n", 1)}`);
+    }
   }
 
   #count(name, report) {

@@ -19,6 +19,7 @@ import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { opPackages, publishedPackages, root } from "../check/packages.ts";
 import { installed as nvrtcInstalled } from "../native/nvrtc.mjs";
+import { consumerTypeTests } from "./consumer_types.ts";
 import { readmeTests } from "./readmes.ts";
 
 // What a user installs: the packed tarballs, in an empty project, without a network.
@@ -87,7 +88,7 @@ function everything(): string {
 
 beforeAll(() => {
   // The first ring packs for programs on this machine.
-  const scope = firstRing ? ["--this-machine"] : [];
+  const scope = ["--this-machine", ...(firstRing ? ["--quick"] : [])];
   const packed = run(process.execPath, [join(root, "scripts", "pack", "pack.mjs"), tarballs, ...scope], root);
   expect(packed.status, packed.text).toBe(0);
   install(project, [tarball("mlxts-core-"), tarball("mlxts-norms-")]);
@@ -304,6 +305,12 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
     expect([packed.readUInt32LE(0), packed.readUInt32LE(4)]).toEqual([0xfeedfacf, 0x0100000c]);
   });
 
+  it("expect a core of their own series of versions", () => {
+    const manifest = (name: string) =>
+      JSON.parse(readFileSync(join(project, "node_modules", "@mlxts", name, "package.json"), "utf8"));
+    expect(manifest("norms").peerDependencies).toEqual({ "@mlxts/core": `^${manifest("core").version}` });
+  });
+
   it("install nothing but themselves, and run no scripts", () => {
     const tree = run("npm", ["ls", "--all", "--parseable", "--offline"], project).stdout.trim().split("\n").slice(1);
     expect(tree.map((line) => line.slice(line.indexOf("@mlxts"))).sort()).toEqual(["@mlxts/core", "@mlxts/norms"]);
@@ -342,11 +349,12 @@ Promise.resolve(recording.replay()).then(() => out.readNumbers()).then(async (nu
     expect(publint.status, publint.text).toBe(0);
     const attw = run(
       join(root, "node_modules", ".bin", "attw"),
-      ["--profile", "node16", "--no-definitely-typed", tarball(name)],
+      ["--profile", "strict", "--no-definitely-typed", tarball(name)],
       root,
     );
     expect(attw.status, attw.text).toBe(0);
   });
 });
 
+if (!firstRing) consumerTypeTests({ root, project: everything, run });
 readmeTests({ root, project: everything, run });

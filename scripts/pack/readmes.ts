@@ -9,7 +9,7 @@ import { publishedPackages } from "../check/packages.ts";
 import { installedNodes } from "../native/build_tools.mjs";
 import { commandsOf, programsOf } from "./readme_blocks.ts";
 
-interface Place {
+export interface Place {
   /** The clone. */
   root: string;
   /** A project with all packages installed; made on the first call. */

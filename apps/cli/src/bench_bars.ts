@@ -1,6 +1,6 @@
 // A measured row as bars: ours, the other revision and peers, with marks for the limit and the target.
 import type { Spread } from "@mlxts/bench";
-import { type BenchRow, bestPeer, digits, moreIsBetter, timesLimit, timesPeer } from "./bench_report.ts";
+import { type BenchRow, besideLimit, bestPeer, digits, moreIsBetter, timesPeer } from "./bench_report.ts";
 import { rowKind, shapeMarkup } from "./bench_roofline.ts";
 import { escaped } from "./markup.ts";
 
@@ -29,10 +29,10 @@ function barMarkup({ kind, name, spread }: Bar, row: BenchRow, most: number): st
 
 function factsOf(row: BenchRow): string[] {
   const { limit, target, base, unit, note } = row;
-  const [ofLimit, ofPeer] = [timesLimit(row), timesPeer(row)];
+  const [ofLimit, ofPeer] = [besideLimit(row), timesPeer(row)];
   return [
     ...(limit && ofLimit !== null
-      ? [`${digits(ofLimit)} × the limit, ${digits(limit.value)} ${unit} (${limit.of})`]
+      ? [`${ofLimit}${moreIsBetter(row) ? " of" : ""} the limit, ${digits(limit.value)} ${unit} (${limit.of})`]
       : []),
     ...(target ? [`target ${digits(target.value)} ${unit} (${target.text}) ${target.met ? "met" : "not met"}`] : []),
     ...(ofPeer !== null ? [`${digits(ofPeer)} × as fast as ${bestPeer(row)?.name}`] : []),

@@ -1,6 +1,6 @@
-import { accessSync, constants, statSync } from "node:fs";
+import { accessSync, constants, readdirSync, statSync } from "node:fs";
 import { getPriority, loadavg, tmpdir } from "node:os";
-import { resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { DEVICE_KINDS, type FloatDtype, MlxtsError } from "@mlxts/core";
 import { approximate } from "./activation_option.ts";
 import { temporaryFolder, writeModel } from "./bench_model_files.ts";
@@ -9,6 +9,7 @@ import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
 import { digits } from "./bench_report.ts";
 import { MODEL_SHAPES, type ModelShape } from "./bench_shapes.ts";
 import { command, optionalArgument } from "./contract.ts";
+import { endSoonAfter } from "./interrupt.ts";
 import { choice, counts, flag, integer, names, path, text, UsageError } from "./options.ts";
 import { progressBar } from "./progress.ts";
 
@@ -75,6 +76,14 @@ function checkInputs({ checkpoint, folder, gguf, llamaBench }: Given): void {
   if (gguf !== undefined) checkFile("--gguf", gguf, constants.R_OK, "a file that can be read");
 }
 
+/** Weights of fewer bytes stay in caches: a step is not limited by memory, and what is made once outweighs what is measured. */
+const LEAST_WITH_TARGETS = 64 * 2 ** 20;
+
+const weightBytes = (checkpoint: string) =>
+  readdirSync(checkpoint)
+    .filter((name) => name.endsWith(".safetensors"))
+    .reduce((sum, name) => sum + statSync(join(checkpoint, name)).size, 0);
+
 export const benchModel = command({
   name: NAME,
   summary: "Measure prefill, decode and memory of a model, beside llama.cpp where it is installed.",
@@ -104,6 +113,7 @@ export const benchModel = command({
     "tokens once only: it feeds them all; mlxts fills its caches. Beside a GPU it computes all layers there.",
   ],
   async run({ seed, json, html, keep, runWith, approximate, ...given }, signal) {
+    endSoonAfter(signal);
     checkTogether({ ...given, keep });
     const dtypes = dtypesOf(given.activationDtype);
     checkInputs({ ...given, keep });
@@ -127,13 +137,15 @@ export const benchModel = command({
       // They are for exact products.
       const hasPeerTargets = onCpu && given.shape === "qwen3.5-0.8b" && isWhole && approximate === undefined;
       const load = `load ${(loadavg()[0] as number).toFixed(1)} at the start`;
-      const plan = { threads, prefill, after, tokens, rounds, hasPeerTargets };
+      const hasTargets = weightBytes(checkpoint) >= LEAST_WITH_TARGETS;
+      const plan = { threads, prefill, after, tokens, rounds, hasTargets, hasPeerTargets };
       const { rows, limits, memoryGBs, versions, processors } = await measureModel(engines, plan, bar.show, signal);
       bar.stop();
       const settings = {
         ...(approximate && { approximate }),
         ...(!onCpu && { memory: `${digits(memoryGBs)} GB/s, measured` }),
         model: `${modelText({ ...given, keep }, shape, seed)}${keep ? `, kept in ${checkpoint}` : ""}`,
+        ...(!hasTargets && { targets: "none: the weights stay in caches" }),
         measured: `${rounds} rounds, ${tokens} tokens decoded in each`,
         ...Object.fromEntries(Object.entries(processors).map(([name, text]) => [name, `ran on ${text}`])),
         processes: `priority ${getPriority()}, ${load}${runWith ? `, run with ${runWith}` : ""}`,

@@ -29,6 +29,8 @@ export interface Plan {
   /** Tokens that are decoded. */
   tokens: number;
   rounds: number;
+  /** Whether anything is demanded of this model. */
+  hasTargets: boolean;
   /** Whether targets against other libraries are set for this model. */
   hasPeerTargets: boolean;
 }
@@ -177,5 +179,6 @@ export async function measureModel(
     rows.push(...memoryRows(place, await runner.ours({ ...job, threads: place.threads, activationDtype: dtype })));
   }
   const { versions, processors } = runner;
-  return { rows, limits, memoryGBs, versions, processors };
+  const shown = plan.hasTargets ? rows : rows.map((row) => ({ ...row, target: null }));
+  return { rows: shown, limits, memoryGBs, versions, processors };
 }

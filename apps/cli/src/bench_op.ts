@@ -8,6 +8,7 @@ import { REPORT_OPTIONS, reportHead, reportWriter } from "./bench_output.ts";
 import type { BenchRow } from "./bench_report.ts";
 import { cpuDemand, gpuDemand, gpuTarget, type OpTarget, targeted } from "./bench_targets.ts";
 import { command, optionalArgument } from "./contract.ts";
+import { endSoonAfter } from "./interrupt.ts";
 import { publicOps, unknownOp } from "./op_list.ts";
 import { choice, counts, flag, integer, Reported, text, UsageError } from "./options.ts";
 import { progressBar } from "./progress.ts";
@@ -164,6 +165,7 @@ export const benchOp = command({
     { ops, device, package: only, case: part, targets, threads, samples, peers, python, base, unverified, json, html },
     signal,
   ) {
+    endSoonAfter(signal);
     const write = reportWriter("bench op", { json, html });
     const onCpu = device === "cpu";
     const benches = await benchesOf(

@@ -46,10 +46,11 @@ export interface BenchRow {
 /** Whether a greater value is better. */
 export const moreIsBetter = ({ unit }: Pick<BenchRow, "unit">) => unit === "tokens/s";
 
-/** Ours as a multiple of the limit: 1 is all that the machine can do, for times and for rates. */
-export function timesLimit(row: BenchRow): number | null {
+/** Ours beside the limit: of a rate, how many percent of it; of a time, which multiple. */
+export function besideLimit(row: BenchRow): string | null {
   if (!row.ours || !row.limit) return null;
-  return moreIsBetter(row) ? row.limit.value / row.ours.median : row.ours.median / row.limit.value;
+  const part = row.ours.median / row.limit.value;
+  return moreIsBetter(row) ? `${digits(100 * part)} %` : `${digits(part)} ×`;
 }
 
 /** The peer that is fastest. */
@@ -126,7 +127,7 @@ export function rowsTable({ rows }: BenchReport): Table {
     "median (least – most)",
     "unit",
     ...(base ? [`base ${rows.find((row) => row.base)?.base?.revision}`, "this / base"] : []),
-    ...(rates ? ["GB/s", "GFLOP/s"] : ["limit", "× limit"]),
+    ...(rates ? ["GB/s", "GFLOP/s"] : ["limit", "beside it"]),
     ...(peers ? ["best peer", "its median", "× as fast"] : []),
     ...(targets ? ["target", "met"] : []),
     ...(notes ? ["note"] : []),
@@ -143,7 +144,10 @@ export function rowsTable({ rows }: BenchReport): Table {
       ...(base ? [row.base ? spreadText(row.base.spread) : "", optional(row.base?.ratio ?? null)] : []),
       ...(rates
         ? [rateText(row, row.work?.bytes), rateText(row, row.work?.operations)]
-        : [row.limit ? `${digits(row.limit.value)} (${row.limit.of})` : "", optional(timesLimit(row))]),
+        : [
+            row.limit ? `${digits(row.limit.value)} (${row.limit.of})` : "",
+            besideLimit(row)?.replace(" of", "") ?? "",
+          ]),
       ...(peers ? [peer?.name ?? "", optional(peer?.median ?? null), optional(timesPeer(row))] : []),
       ...(targets ? [row.target ? `${digits(row.target.value)} (${row.target.text})` : "", metText(row)] : []),
       ...(notes ? [row.note ?? ""] : []),

@@ -40,12 +40,29 @@ interface Box {
   bottom: number;
 }
 
-/** Where texts and points stand already. */
+interface Line {
+  x1: number;
+  y1: number;
+  x2: number;
+  y2: number;
+}
+
+/** Whether a line goes through a box: the part of it between the box's left and right lies partly between top and bottom. */
+export function crosses({ x1, y1, x2, y2 }: Line, { left, top, right, bottom }: Box): boolean {
+  const [from, to] = [Math.max(left, Math.min(x1, x2)), Math.min(right, Math.max(x1, x2))];
+  if (from > to) return false;
+  const at = (x: number) => (x1 === x2 ? y1 : y1 + ((x - x1) / (x2 - x1)) * (y2 - y1));
+  const [a, b] = [at(from), at(to)];
+  return Math.max(a, b) > top && Math.min(a, b) < bottom;
+}
+
+/** Where texts and points stand already, and where roofs are. */
 class Places {
   private readonly taken: Box[] = [];
 
-  /** Takes the boxes if nothing is there and they are inside the plot. */
-  take(boxes: readonly Box[]): boolean {
+  /** Takes the boxes if nothing is there, they are inside the plot and none of the lines goes through them. */
+  take(boxes: readonly Box[], lines: readonly Line[] = []): boolean {
+    if (boxes.some((box) => lines.some((line) => crosses(line, box)))) return false;
     const inside = ({ left, top, right, bottom }: Box) =>
       left >= PLOT.left && right <= PLOT.right && top >= PLOT.top && bottom <= PLOT.bottom;
     const meets = (a: Box, b: Box) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
@@ -120,54 +137,73 @@ function gridMarkup({ x, y, xs, ys }: Scale): string {
   return parts.join("\n");
 }
 
-/** Speeds of products: level lines, with their names at the right; equal ones have one name. */
-function productRoofs(limits: Limits, { x, y, xs }: Scale, places: Places): string {
+/** A speed of products or of a memory: its line, and a name for it. */
+interface Roof {
+  kind: string;
+  name: string;
+  line: Line;
+}
+
+/** Speeds of products: level lines; equal ones have one name. */
+function productRoofs(limits: Limits, { x, y, xs }: Scale): Roof[] {
   const kinds = productRates(limits)
     .map(({ name, rate }) => ({ name: name.replace(" products", ""), rate }))
     .sort((a, b) => b.rate - a.rate);
-  const parts: string[] = [];
-  for (const { name, rate } of kinds) {
+  return kinds.map(({ name, rate }) => {
     const height = y(rate);
     const from = x(Math.max(10 ** xs[0], rate / limits.coreCacheGBs));
-    parts.push(
-      `<line class="roof products" x1="${at(from)}" x2="${PLOT.right}" y1="${at(height)}" y2="${at(height)}"/>`,
-    );
     const alike = kinds.filter((kind) => Math.abs(y(kind.rate) - height) < LINE + 1);
-    const text = `${alike.map((kind) => kind.name).join(", ")} ${digits(rate)}`;
-    if (alike[0]?.name !== name && alike.length > 1) continue;
-    const width = text.length * LETTER;
-    const box = around(PLOT.right - 4 - width / 2, height - 7, width, LINE);
-    if (places.take([box]))
-      parts.push(
-        `<text class="roof-name" x="${PLOT.right - 4}" y="${at(height - 4)}" text-anchor="end">${text}</text>`,
-      );
-  }
-  return parts.join("\n");
+    const isFirst = alike[0]?.name === name;
+    return {
+      kind: "products",
+      name: isFirst ? `${alike.map((kind) => kind.name).join(", ")} ${digits(rate)}` : "",
+      line: { x1: from, y1: height, x2: PLOT.right, y2: height },
+    };
+  });
 }
 
-/** Speeds of memories: slopes up to the fastest products, named along the line where there is room. */
-function memoryRoofs(limits: Limits, { x, y, xs, ys }: Scale, places: Places): string {
+/** Speeds of memories: slopes up to the fastest products. */
+function memoryRoofs(limits: Limits, { x, y, xs, ys }: Scale): Roof[] {
   const most = fastestRate(limits);
   const slopes = [
     { name: "core caches", kind: "core", speed: limits.coreCacheGBs },
     { name: "shared cache", kind: "shared", speed: limits.sharedCacheGBs },
     { name: "memory", kind: "memory", speed: limits.memoryGBs },
   ];
-  return slopes
-    .map(({ name, kind, speed }) => {
-      const from = Math.max(10 ** xs[0], 10 ** ys[0] / speed);
-      const [x1, y1, x2, y2] = [x(from), y(from * speed), x(most / speed), y(most)];
-      const line = `<line class="roof ${kind}" x1="${at(x1)}" y1="${at(y1)}" x2="${at(x2)}" y2="${at(y2)}"/>`;
-      const text = `${name} ${digits(speed)} GB/s`;
-      return line + slopeName(text, { x1, y1, x2, y2 }, places);
+  return slopes.map(({ name, kind, speed }) => {
+    const from = Math.max(10 ** xs[0], 10 ** ys[0] / speed);
+    const line = { x1: x(from), y1: y(from * speed), x2: x(most / speed), y2: y(most) };
+    return { kind, name: `${name} ${digits(speed)} GB/s`, line };
+  });
+}
+
+/** All roofs, each with its name beside its line where there is room and no other line goes through the name. */
+function roofsMarkup(roofs: readonly Roof[], places: Places): string {
+  return roofs
+    .map(({ kind, name, line }) => {
+      const { x1, y1, x2, y2 } = line;
+      const others = roofs.filter((each) => each.line !== line).map((each) => each.line);
+      const markup = `<line class="roof ${kind}" x1="${at(x1)}" y1="${at(y1)}" x2="${at(x2)}" y2="${at(y2)}"/>`;
+      const nameMarkup = kind === "products" ? levelName : slopeName;
+      return markup + (name === "" ? "" : nameMarkup(name, line, others, places));
     })
     .join("\n");
+}
+
+/** The name of a level line above it, as far to the right as there is room. */
+function levelName(text: string, { x1, x2, y1 }: Line, others: readonly Line[], places: Places): string {
+  const width = text.length * LETTER;
+  for (let right = x2 - 4; right - width >= x1; right -= 6)
+    if (places.take([around(right - width / 2, y1 - 7, width, LINE)], others))
+      return `<text class="roof-name" x="${at(right)}" y="${at(y1 - 4)}" text-anchor="end">${text}</text>`;
+  return "";
 }
 
 /** How far the middle of a name is from its line. */
 const SLOPE_NAME = 9;
 
-function slopeName(text: string, line: { x1: number; y1: number; x2: number; y2: number }, places: Places): string {
+/** The name of a slope along it, as far down as there is room. */
+function slopeName(text: string, line: Line, others: readonly Line[], places: Places): string {
   const [dx, dy] = [line.x2 - line.x1, line.y2 - line.y1];
   const length = Math.hypot(dx, dy);
   const [ux, uy] = [dx / length, dy / length];
@@ -181,7 +217,7 @@ function slopeName(text: string, line: { x1: number; y1: number; x2: number; y2:
       const along = -half + (i / steps) * 2 * half;
       return around(x + ux * along, y + uy * along, LINE, LINE);
     });
-    if (!places.take(boxes)) continue;
+    if (!places.take(boxes, others)) continue;
     const turn = (Math.atan2(dy, dx) * 180) / Math.PI;
     const place = `translate(${at(x - uy * 4)} ${at(y + ux * 4)}) rotate(${at(turn)})`;
     return `<text class="roof-name" transform="${place}" text-anchor="middle">${escaped(text)}</text>`;
@@ -239,7 +275,7 @@ export function rooflineMarkup(limits: Limits, points: readonly RooflinePoint[])
   const scale = scaleFor(limits, points);
   const places = new Places();
   for (const { intensity, rate } of points) places.add(around(scale.x(intensity), scale.y(rate), 9, 9));
-  const roofs = [productRoofs(limits, scale, places), memoryRoofs(limits, scale, places)].join("\n");
+  const roofs = roofsMarkup([...productRoofs(limits, scale), ...memoryRoofs(limits, scale)], places);
   const name = `Roofline of ${limits.threads} ${limits.threads === 1 ? "thread" : "threads"}: ${points.length} points`;
   return `<svg class="roofline" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${name}">
 ${gridMarkup(scale)}

@@ -1,17 +1,24 @@
-import { parseArgs } from "node:util";
+import { CommanderError, Command as Parser, Option as ParserOption } from "commander";
 import { BadValue, type Option, UsageError } from "./options.ts";
 
 /** A positional argument of a command. */
 export interface Argument<T extends string | undefined> {
   readonly doc: string;
   readonly optional: T extends string ? false : true;
+  /** The values that it takes, where these are few: shells complete them. */
+  readonly values?: () => readonly string[];
 }
 
-export const argument = (doc: string): Argument<string> => ({ doc, optional: false });
-export const optionalArgument = (doc: string): Argument<string | undefined> =>
-  ({ doc, optional: true }) as Argument<string | undefined>;
+type Values = Argument<string>["values"];
+export const argument = (doc: string, values?: Values): Argument<string> => ({
+  doc,
+  optional: false,
+  ...(values && { values }),
+});
+export const optionalArgument = (doc: string, values?: Values) =>
+  ({ ...argument(doc, values), optional: true }) as unknown as Argument<string | undefined>;
 
-type Values<S> = {
+type Given<S> = {
   [K in keyof S]: S[K] extends Option<infer T> ? T : S[K] extends Argument<infer T> ? T : never;
 };
 
@@ -35,7 +42,7 @@ export interface Contract<
   /** More lines of help. */
   readonly notes?: readonly string[];
   /** Runs the command; throws when it cannot be done. */
-  run(given: Values<A> & Values<O>, signal: AbortSignal): void | Promise<void>;
+  run(given: Given<A> & Given<O>, signal: AbortSignal): void | Promise<void>;
 }
 
 /** A command without the types of its arguments. */
@@ -53,119 +60,150 @@ export const flagOf = (name: string): string => `--${kebab(name)}`;
 export const argumentOf = (name: string, { optional }: { optional: boolean }): string =>
   optional ? `[${kebab(name)}]` : `<${kebab(name)}>`;
 
-/** `mlxts quantize <hf-dir> <out-dir> [options]` */
-export function usageOf(of: Pick<Command, "name" | "arguments">): string {
-  const positionals = Object.entries(of.arguments).map(([name, each]) => argumentOf(name, each));
-  return ["mlxts", of.name, ...positionals, "[options]"].join(" ");
+/** What a command line is made of. */
+export interface Program {
+  readonly commands: readonly Command[];
+  /** What the first words of commands of two words stand for, as `bench` of `bench op`. */
+  readonly groups: Readonly<Record<string, string>>;
+  readonly summary: string;
+  readonly version: string;
+  /** The last lines of help. */
+  readonly notes: readonly string[];
 }
 
-/** The parts of a command line, not read yet. */
-interface Sorted {
-  /** By name of the option, the texts given for it. */
-  options: Map<string, string[]>;
-  positionals: string[];
-  help: boolean;
+/** Lets a parser throw where commander would end the process; its errors name the command and where help is. */
+function strict(parser: Parser, name: string): Parser {
+  const help = name === "mlxts" ? "mlxts --help" : `mlxts help ${name}`;
+  return parser
+    .helpOption("-h, --help", "print this")
+    .helpCommand(false)
+    .configureOutput({
+      outputError: () => undefined,
+      getOutHelpWidth: () => process.stdout.columns ?? 120,
+      getErrHelpWidth: () => process.stderr.columns ?? 120,
+    })
+    .exitOverride(({ code, exitCode, message }) => {
+      const text = message.replace("error: ", "").replace("\n", " ");
+      throw new CommanderError(exitCode === 0 ? 0 : 2, code, `${name}: ${text} — see \`${help}\``);
+    });
 }
 
-/** Sorts the words of a command line into options and positionals. */
-function sort(of: Command, args: readonly string[]): Sorted {
-  const fail = (argument: string, rule: string, value: string, remedy?: string): never => {
+const withNotes = (parser: Parser, notes: readonly string[]) =>
+  notes.length > 0 ? parser.addHelpText("after", `\n${notes.join("\n")}`) : parser;
+
+/**
+ * Reads a command line and calls `run` with the command and the values given for it.
+ * @throws UsageError for values that break rules, CommanderError for what is no command line, or asks for help, which is
+ *   printed
+ */
+export async function readCommandLine(
+  { commands, groups, summary, version, notes }: Program,
+  words: readonly string[],
+  run: (of: Command, given: Record<string, unknown>) => unknown,
+): Promise<void> {
+  const program = strict(new Parser("mlxts"), "mlxts").enablePositionalOptions();
+  withNotes(program.description(summary).version(version, "--version", "print the version"), notes);
+  const parentOf = (name: string | undefined) => {
+    if (name === undefined) return program;
+    return (
+      program.commands.find((each) => each.name() === name) ??
+      strict(program.command(name), name).description(groups[name] ?? "")
+    );
+  };
+  for (const of of commands) {
+    const [name, group] = of.name.split(" ").reverse() as [string, string?];
+    describe(parentOf(group).command(name, { hidden: of.hidden === true }), of, words, (given) => run(of, given));
+  }
+  if (words[0] === "help") return await help(program, words.slice(1));
+  await program.parseAsync([...words], { from: "user" });
+}
+
+/** `mlxts help bench op` is `mlxts bench op --help`. */
+async function help(parser: Parser, words: readonly string[]): Promise<void> {
+  const [word, ...more] = words;
+  const found = parser.commands.find((each) => each.name() === word);
+  if (found) return await help(found, more);
+  if (word !== undefined && parser.commands.length === 0)
+    throw new UsageError("mlxts", "help", "be followed by one command", words.join(" "));
+  // A name that nothing has is refused as in a command line.
+  await parser.parseAsync(word === undefined || word === "help" ? ["--help"] : [...words], { from: "user" });
+}
+
+/** Tells a parser what a command takes. */
+function describe(
+  parser: Parser,
+  of: Command,
+  words: readonly string[],
+  run: (given: Record<string, unknown>) => unknown,
+): void {
+  strict(parser, of.name).description(of.summary).allowExcessArguments();
+  for (const [name, each] of Object.entries(of.arguments)) parser.argument(argumentOf(name, each), each.doc);
+  const given: Texts = { options: new Map(), positionals: [] };
+  const known = ["--help", "-h", ...Object.keys(of.options).map(flagOf)];
+  for (const [name, { placeholder, doc, multiple, takes }] of Object.entries(of.options)) {
+    const flag = flagOf(name);
+    const value = placeholder === undefined ? [] : [multiple ? placeholder.replace(">", "...>") : placeholder];
+    const follows = (text: string) => words.some((word, i) => word === flag && words[i + 1] === text);
+    parser.addOption(new ParserOption([flag, ...value].join(" "), doc));
+    parser.on(`option:${kebab(name)}`, (text: string | undefined) => {
+      const refuse = (rule: string, got: string) => {
+        throw new UsageError(of.name, flag, rule, got);
+      };
+      const before = given.options.get(name) ?? [];
+      // The name of an option instead of a value: the value was forgotten.
+      if (text !== undefined && known.includes(text.split("=")[0] as string) && follows(text))
+        refuse(`be followed by ${placeholder}`, text);
+      if (before.length > 0 && !multiple)
+        refuse("be given once", text === undefined ? "it twice" : `${before[0]} and ${text}`);
+      if (text !== undefined && takes?.(text) === false && !follows(text)) given.positionals.push(text);
+      else given.options.set(name, [...before, text ?? ""]);
+    });
+  }
+  const one = of.exactlyOne?.map(flagOf).join(", ");
+  withNotes(parser, [...(one ? [`Exactly one of ${one} must be given.`] : []), ...(of.notes ?? [])]);
+  parser.action(async () => {
+    await run(read(of, { ...given, positionals: [...parser.args, ...given.positionals] }));
+  });
+}
+
+/** The texts of a command line, not read yet. */
+interface Texts {
+  /** By name of the option. */
+  readonly options: Map<string, string[]>;
+  readonly positionals: string[];
+}
+
+/** The values of a command line. */
+function read(of: Command, { options: texts, positionals }: Texts): Record<string, unknown> {
+  const given: Record<string, unknown> = {};
+  const refuse = (argument: string, rule: string, value: string, remedy?: string) => {
     throw new UsageError(of.name, argument, rule, value, remedy);
   };
-  const byFlag = new Map(Object.keys(of.options).map((name) => [kebab(name), name]));
-  const known = ["help", ...byFlag.keys()].map((name) => `--${name}`);
-  const { tokens } = parseArgs({
-    args: [...args],
-    options: {
-      help: { type: "boolean", short: "h" },
-      ...Object.fromEntries(
-        Object.entries(of.options).map(([name, { placeholder }]) => [
-          kebab(name),
-          { type: placeholder === undefined ? "boolean" : "string" } as const,
-        ]),
-      ),
-    },
-    allowPositionals: true,
-    strict: false,
-    tokens: true,
-  });
-  const sorted: Sorted = { options: new Map(), positionals: [], help: false };
-  let open: [texts: string[], option: Option<unknown>] | undefined;
-  for (const token of tokens) {
-    if (token.kind === "positional") {
-      if (open?.[1].takes?.(token.value)) open[0].push(token.value);
-      else sorted.positionals.push(token.value);
-      continue;
-    }
-    open = undefined;
-    if (token.kind === "option-terminator") continue;
-    if (token.name === "help") {
-      sorted.help = true;
-      continue;
-    }
-    const name = byFlag.get(token.name);
-    const option = name === undefined ? undefined : (of.options[name] as Option<unknown>);
-    if (name === undefined || !option)
-      return fail(token.rawName, `be one of ${known.join(", ")}`, "an unknown option", `see \`mlxts help ${of.name}\``);
-    const { value, inlineValue } = token;
-    if (option.placeholder === undefined && value !== undefined) fail(token.rawName, "have no value", value);
-    // The name of an option instead of a value: the value was forgotten.
-    const forgotten = value === undefined || (!inlineValue && known.includes(value.split("=")[0] as string));
-    if (option.placeholder !== undefined && forgotten)
-      fail(token.rawName, `be followed by ${option.placeholder}`, value ?? "nothing");
-    const texts = sorted.options.get(name) ?? [];
-    if (texts.length > 0 && !option.multiple)
-      fail(token.rawName, "be given once", value === undefined ? "it twice" : `${texts[0]} and ${value}`);
-    texts.push(value ?? "");
-    sorted.options.set(name, texts);
-    open = [texts, option];
-  }
-  return sorted;
-}
-
-/** The values of a command line, or "help" when it asks for help. */
-export function parse(of: Command, args: readonly string[]): Record<string, unknown> | "help" {
-  const { options, positionals, help } = sort(of, args);
-  if (help) return "help";
-  const given: Record<string, unknown> = {};
-  const names = Object.keys(of.arguments);
-  if (positionals.length > names.length) {
-    const expected = names
-      .map((name) => argumentOf(name, of.arguments[name] as Argument<string | undefined>))
-      .join(" ");
-    const rule = names.length === 0 ? "not be given" : `be ${expected} and no more`;
-    const quote = [...options.values()].some((texts) => texts.some((text) => text !== ""));
-    throw new UsageError(
-      of.name,
+  const places = Object.entries(of.arguments);
+  if (positionals.length > places.length) {
+    const expected = places.map(([name, each]) => argumentOf(name, each)).join(" ");
+    const quote = [...texts.values()].flat().some((text) => text !== "");
+    refuse(
       "arguments",
-      rule,
+      places.length === 0 ? "not be given" : `be ${expected} and no more`,
       positionals.join(" "),
       quote ? "quote a text of several words" : undefined,
     );
   }
-  for (const [i, name] of names.entries()) {
-    const each = of.arguments[name] as Argument<string | undefined>;
-    const value = positionals[i];
-    if (value === undefined && !each.optional)
-      throw new UsageError(of.name, argumentOf(name, each), "be given", "nothing", `usage: ${usageOf(of)}`);
-    if (value?.trim() === "") throw new UsageError(of.name, argumentOf(name, each), "not be empty", value);
-    given[name] = value;
+  for (const [i, [name, each]] of places.entries()) {
+    if (positionals[i]?.trim() === "") refuse(argumentOf(name, each), "not be empty", positionals[i]);
+    given[name] = positionals[i];
   }
   const one = of.exactlyOne ?? [];
-  const chosen = one.filter((name) => options.has(name));
+  const chosen = one.filter((name) => texts.has(name)).map(flagOf);
   if (one.length > 0 && chosen.length !== 1)
-    throw new UsageError(
-      of.name,
-      one.map(flagOf).join(", "),
-      "be given, exactly one of them",
-      chosen.map(flagOf).join(" and ") || "nothing",
-    );
+    refuse(one.map(flagOf).join(", "), "be given, exactly one of them", chosen.join(" and ") || "nothing");
   for (const [name, option] of Object.entries(of.options))
     try {
-      given[name] = option.read(options.get(name) ?? []);
+      given[name] = option.read(texts.get(name) ?? []);
     } catch (error) {
       if (!(error instanceof BadValue)) throw error;
-      throw new UsageError(of.name, flagOf(name), error.rule, error.value);
+      refuse(flagOf(name), error.rule, error.value);
     }
   return given;
 }

@@ -48,6 +48,20 @@ export async function interruptible<T>(run: (signal: AbortSignal) => T | Promise
   }
 }
 
+/** What a command that cannot stop its work at once may take after an interrupt. */
+const LAST_MS = 500;
+
+/**
+ * Lets the process end half a second after `signal`, whatever still runs: for measurements, which leave nothing but what
+ * listeners of `exit` remove.
+ */
+export function endSoonAfter(signal: AbortSignal): void {
+  signal.addEventListener("abort", () => {
+    const { reason } = signal;
+    setTimeout(() => process.exit(reason instanceof Interrupted ? reason.exitCode : 1), LAST_MS).unref();
+  });
+}
+
 const ignore = () => undefined;
 
 /** Resolves when everything written to standard output has been taken, or cannot be. */

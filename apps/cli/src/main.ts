@@ -1,12 +1,13 @@
 import { ArgumentRangeError, ArgumentTypeError, MlxtsError } from "@mlxts/core";
+import { CommanderError } from "commander";
 import { benchChild } from "./bench_child.ts";
 import { benchMachine } from "./bench_machine.ts";
 import { benchModel } from "./bench_model.ts";
 import { benchOp } from "./bench_op.ts";
-import { type Command, parse } from "./contract.ts";
+import { completionOf } from "./completion.ts";
+import { type Command, type Program, readCommandLine } from "./contract.ts";
 import { devices } from "./devices.ts";
 import { generateCommand } from "./generate.ts";
-import { commandHelp, programHelp } from "./help.ts";
 import { inspect } from "./inspect.ts";
 import { Interrupted, interruptible } from "./interrupt.ts";
 import { logits } from "./logits.ts";
@@ -16,7 +17,9 @@ import { quantize } from "./quantize.ts";
 import { verify, verifyChild } from "./verify.ts";
 import { ownVersion } from "./version.ts";
 
-export const COMMANDS: readonly Command[] = [
+const GROUPS = { bench: "Measure ops, this machine, or a model." };
+
+const OTHERS: readonly Command[] = [
   devices,
   inspect,
   quantize,
@@ -31,53 +34,29 @@ export const COMMANDS: readonly Command[] = [
   benchChild,
 ];
 
-const HELP = ["help", "--help", "-h"];
+export const COMMANDS: readonly Command[] = [...OTHERS, completionOf(OTHERS, GROUPS)];
 
-/** The command that these words begin with, whose name may be of two words, and the words that follow. */
-function find(words: readonly string[]): [command: Command, rest: readonly string[]] {
-  const [first = "", second] = words;
-  for (const length of [2, 1]) {
-    const found = COMMANDS.find((each) => each.name === words.slice(0, length).join(" "));
-    if (found) return [found, words.slice(length)];
-  }
-  const names = COMMANDS.filter(({ hidden }) => !hidden).map((each) => each.name);
-  const seconds = names.filter((name) => name.startsWith(`${first} `)).map((name) => name.slice(first.length + 1));
-  if (seconds.length > 0)
-    throw new UsageError(
-      first,
-      "<what>",
-      `be one of ${seconds.join(", ")}`,
-      second ?? "nothing",
-      `see \`mlxts help ${first} ${seconds[0]}\``,
-    );
-  throw new UsageError("mlxts", "<command>", `be one of ${names.join(", ")}, help`, first, "see `mlxts --help`");
-}
-
-async function run(args: readonly string[], signal: AbortSignal): Promise<void> {
-  const [name, ...rest] = args;
-  if (name === undefined) throw new UsageError("mlxts", "<command>", "be given", "nothing", "see `mlxts --help`");
-  const print = (text: string) => process.stdout.write(text);
-  if (HELP.includes(name)) {
-    const [about] = rest;
-    if (about === undefined || HELP.includes(about)) return void print(programHelp(COMMANDS));
-    const [command, more] = find(rest);
-    if (more.length > 0) throw new UsageError("mlxts", "help", "be followed by one command", rest.join(" "));
-    print(commandHelp(command));
-  } else if (name === "--version") print(`${ownVersion()}\n`);
-  else {
-    const [command, words] = find(args);
-    const given = parse(command, words);
-    if (given === "help") print(commandHelp(command));
-    else await command.run(given, signal);
-  }
-}
+export const PROGRAM: Program = {
+  commands: COMMANDS,
+  groups: GROUPS,
+  summary: "Run, quantize and inspect language models, try single mlxts ops, and verify them on this machine.",
+  version: ownVersion(),
+  notes: [
+    "`mlxts help <command>` shows its arguments and options.",
+    "",
+    "Exit codes: 0 done, 1 refused or failed (one line says why), 2 wrong usage, 130 interrupted (143 by SIGTERM).",
+  ],
+};
 
 /** Prints in one line why a command failed; returns its exit code. */
 function report(error: unknown): number {
   if (error instanceof Reported) return 1;
   if (error instanceof Interrupted) return error.exitCode;
   const print = (text: string) => process.stderr.write(`${inLine(text)}\n`);
-  if (error instanceof UsageError) {
+  // Help was asked for, or printed in place of an error.
+  if (error instanceof CommanderError && (error.exitCode === 0 || error.code === "commander.help"))
+    return error.exitCode;
+  if (error instanceof UsageError || error instanceof CommanderError) {
     print(error.message);
     return 2;
   }
@@ -90,7 +69,7 @@ function report(error: unknown): number {
 /** Runs the command line and returns the exit code: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted. */
 export async function main(args: readonly string[]): Promise<number> {
   try {
-    await interruptible((signal) => run(args, signal));
+    await interruptible((signal) => readCommandLine(PROGRAM, args, ({ run }, given) => run(given, signal)));
     return 0;
   } catch (error) {
     return report(error);

@@ -1,17 +1,8 @@
-import {
-  Device,
-  MlxtsError,
-  type OpDescriptor,
-  opParams,
-  type ParamSpec,
-  paramText,
-  Tensor,
-  writeSafetensors,
-} from "@mlxts/core";
+import { Device, type OpDescriptor, opParams, type ParamSpec, paramText, Tensor, writeSafetensors } from "@mlxts/core";
 import { opArguments } from "@mlxts/core/testing";
 import { command, optionalArgument } from "./contract.ts";
-import { describeOp, opText } from "./op_describe.ts";
-import { type AnyOp, publicOps } from "./op_list.ts";
+import { columns, describeOp, opText } from "./op_describe.ts";
+import { type AnyOp, opNames, publicOps, unknownOp } from "./op_list.ts";
 import { knownName, readOpTensors } from "./op_tensors.ts";
 import { flag, list, names, path, UsageError } from "./options.ts";
 import { outputFile } from "./output_file.ts";
@@ -111,12 +102,15 @@ export async function runOp(op: AnyOp, call: OpCall, signal?: AbortSignal): Prom
 export const opCommand = command({
   name: "op",
   summary: "Run one op on the tensors of a file, describe an op, or list all ops.",
-  arguments: { name: optionalArgument("an op; alone it is described, without one all ops are listed") },
+  arguments: { name: optionalArgument("an op; alone it is described, without one all ops are listed", opNames) },
   options: {
     list: flag("list the ops"),
     json: flag("list or describe as JSON"),
     in: path("<file>", "a .safetensors file with the op's input tensors"),
-    param: list("<key=value>", "a parameter of the op", (text) => text.includes("="), "be key=value"),
+    param: list("<key=value>", "a parameter of the op", {
+      takes: (text) => text.includes("="),
+      rule: "be key=value",
+    }),
     outputs: names("<names>", "the outputs to write, separated by commas; default: all whose parameters are given"),
     out: path("<file>", "a .safetensors file for the outputs; an older one is replaced"),
     force: flag("replace even the file of --in"),
@@ -136,15 +130,12 @@ export const opCommand = command({
       const all = [...ops.values()].map(describeOp);
       if (json) print(`${JSON.stringify(all, null, 2)}\n`);
       else
-        for (const { name, package: from, summary } of all) print(`${name.padEnd(24)} ${from.padEnd(18)} ${summary}\n`);
+        for (const line of columns(all.map(({ name, package: from, summary }) => [name, from, summary])))
+          print(`${line}\n`);
       return;
     }
     const found = ops.get(name);
-    if (!found)
-      throw new MlxtsError("KernelNotFound", `op: no op is called ${name}; \`mlxts op --list\` names them all`, {
-        name,
-        library: "mlxts",
-      });
+    if (!found) throw unknownOp("op", name);
     if (!runs) {
       print(json ? `${JSON.stringify(describeOp(found), null, 2)}\n` : opText(found));
       return;

@@ -29,10 +29,17 @@ export function describeOp({ op, package: from }: PublicOp) {
 }
 
 /** Lines of a table; each column is as wide as its widest cell. */
-function columns(rows: readonly (readonly string[])[]): string[] {
+export function columns(rows: readonly (readonly string[])[]): string[] {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => (row[i] ?? "").length)));
-  return rows.map((row) => `  ${row.map((cell, i) => cell.padEnd(widths[i] as number)).join("  ")}`.trimEnd());
+  return rows.map((row) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i] as number))
+      .join("  ")
+      .trimEnd(),
+  );
 }
+
+const indented = (lines: readonly string[]) => lines.map((line) => `  ${line}`);
 
 /** Dtypes for people: a rule `=x` means the dtype of `x`. */
 const dtypeText = (dtype: string | readonly string[]) =>
@@ -58,13 +65,15 @@ export function opText(found: PublicOp): string {
   const { name, package: from, summary, inputs, outputs } = describeOp(found);
   const params = opParams(found.op.op);
   const rows = (tensors: typeof inputs | typeof outputs, extra: (key: string) => string[]) =>
-    columns(
-      Object.entries(tensors).map(([key, { dtype, shape, optional, doc }]) => [
-        key,
-        dtypeText(dtype),
-        shape,
-        [...(optional ? ["optional"] : []), ...extra(key), ...(doc ? [doc] : [])].join("; "),
-      ]),
+    indented(
+      columns(
+        Object.entries(tensors).map(([key, { dtype, shape, optional, doc }]) => [
+          key,
+          dtypeText(dtype),
+          shape,
+          [...(optional ? ["optional"] : []), ...extra(key), ...(doc ? [doc] : [])].join("; "),
+        ]),
+      ),
     );
   const about = (key: string) => (outputs[key]?.needs ? [`needs ${outputs[key].needs.join(" and ")}`] : []);
   const given = (spec: ParamSpec) =>
@@ -78,7 +87,7 @@ export function opText(found: PublicOp): string {
       ? [
           "",
           "Parameters (--param name=value)",
-          ...columns(params.map(([key, spec]) => [key, paramText(spec), given(spec), spec.doc ?? ""])),
+          ...indented(columns(params.map(([key, spec]) => [key, paramText(spec), given(spec), spec.doc ?? ""]))),
         ]
       : []),
     "",

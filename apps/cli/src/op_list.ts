@@ -5,6 +5,7 @@ import * as moe from "@mlxts/moe";
 import * as nn from "@mlxts/nn";
 import * as norms from "@mlxts/norms";
 import * as quant4 from "@mlxts/quant4";
+import { similar } from "./similar.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: ops have differing signatures; their descriptors check the arguments
 export type AnyOp = ((encoder: CommandEncoder, inputs: any, options?: any) => unknown) & { readonly op: OpDescriptor };
@@ -28,8 +29,9 @@ export function publicOps(): Map<string, PublicOp> {
   return ops;
 }
 
-export const unknownOp = (command: string, name: string): MlxtsError =>
-  new MlxtsError("KernelNotFound", `${command}: no op is called ${name}; \`mlxts op --list\` names them all`, {
-    name,
-    library: "mlxts",
-  });
+export const opNames = (): string[] => [...publicOps().keys()];
+
+export function unknownOp(command: string, name: string): MlxtsError {
+  const text = `${command}: no op is called ${name}${similar(name, opNames())}; \`mlxts op --list\` names them all`;
+  return new MlxtsError("KernelNotFound", text, { name, library: "mlxts" });
+}

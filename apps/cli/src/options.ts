@@ -47,6 +47,8 @@ export interface Option<T> {
   readonly multiple?: boolean;
   /** For an option that takes several values after its name: whether one more text belongs to it. */
   readonly takes?: (text: string) => boolean;
+  /** The values that it takes, where these are few: shells complete them. */
+  readonly values?: () => readonly string[];
   /** Its value, from all texts given for it; the default when there are none. Throws `BadValue`. */
   read(texts: readonly string[]): T;
 }
@@ -122,6 +124,7 @@ export function choice<const V extends string | number, const D extends V | unde
   return {
     placeholder,
     doc: defaulted(`${doc}; ${values.join(", ")}`, value),
+    values: () => values.map(String),
     read: (texts) => {
       const given = last(texts);
       if (given === undefined) return value as D;
@@ -178,13 +181,17 @@ export const names = (placeholder: string, doc: string): Option<string[] | undef
 export const list = (
   placeholder: string,
   doc: string,
-  takes: (text: string) => boolean = () => true,
-  rule = "be a name",
+  {
+    takes = () => true,
+    rule = "be a name",
+    values,
+  }: Partial<Pick<Option<string[]>, "takes" | "values">> & { rule?: string } = {},
 ): Option<string[]> => ({
   placeholder,
   doc,
   multiple: true,
   takes,
+  ...(values && { values }),
   read: (texts) => {
     const wrong = texts.find((each) => each.trim() === "" || !takes(each));
     if (wrong !== undefined) throw new BadValue(rule, wrong);

@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from "node:child_process";
 import { DEVICE_KINDS, MlxtsError } from "@mlxts/core";
 import { PROGRAM, systemAbout, versions } from "./about.ts";
 import { command } from "./contract.ts";
-import { publicOps, unknownOp } from "./op_list.ts";
+import { opNames, publicOps, unknownOp } from "./op_list.ts";
 import { choice, list, path, Reported, UsageError } from "./options.ts";
 import { outputFile, writeOutput } from "./output_file.ts";
 import { progressBar } from "./progress.ts";
@@ -183,7 +183,7 @@ export const verify = command({
   arguments: {},
   options: {
     device: choice("<kind>", "instead of the default device", DEVICE_KINDS),
-    op: list("<name>", "only these ops"),
+    op: list("<name>", "only these ops", { values: opNames }),
     json: path("<file>", "write a report, to attach to a bug report"),
   },
   async run({ device, op, json }, signal) {

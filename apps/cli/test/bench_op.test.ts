@@ -5,9 +5,10 @@ import { join } from "node:path";
 import type { Limits } from "@mlxts/bench";
 import { bundled } from "@mlxts/test-kit/bundled";
 import { afterAll, describe, expect, it } from "vitest";
+import { rowMarkup } from "../src/bench_bars.ts";
 import { boundOf } from "../src/bench_limits.ts";
 import { failuresOf, refusedRow } from "../src/bench_op.ts";
-import { type BenchReport, type BenchRow, bestPeer, rowsTable, timesLimit, timesPeer } from "../src/bench_report.ts";
+import { type BenchReport, type BenchRow, besideLimit, bestPeer, rowsTable, timesPeer } from "../src/bench_report.ts";
 import { cpuDemand, GPU_TARGETS, gpuDemand, gpuTarget, OP_TARGETS, targeted } from "../src/bench_targets.ts";
 import { publicOps } from "../src/op_list.ts";
 import { inProcess, root } from "./helpers.ts";
@@ -31,7 +32,7 @@ describe("mlxts bench op", () => {
     ]);
     for (const row of rows) {
       expect(row.ours?.median).toBeGreaterThan(0.01);
-      expect(timesLimit(row)).toBeGreaterThan(0.2);
+      expect(row.ours?.median).toBeGreaterThan(0.2 * (row.limit?.value ?? 0));
       expect(row.target?.text).toBe("2.4 × the limit");
     }
     expect(stdout).toContain("| rmsNorm | [1, 4096] f32 | 1 |");
@@ -218,11 +219,13 @@ describe("a row", () => {
 
   it("of a time is a multiple of the limit, and beside the peer that takes least", () => {
     const of = row("µs", 30, 10, 90, 60);
-    expect([timesLimit(of), bestPeer(of)?.name, timesPeer(of)]).toEqual([3, "peer 1", 2]);
+    expect([besideLimit(of), bestPeer(of)?.name, timesPeer(of)]).toEqual(["3 ×", "peer 1", 2]);
   });
 
-  it("of a rate as well, beside the peer that does most", () => {
+  it("of a rate is a part of the limit, and beside the peer that does most", () => {
     const of = row("tokens/s", 30, 90, 10, 60);
-    expect([timesLimit(of), bestPeer(of)?.name, timesPeer(of)]).toEqual([3, "peer 1", 0.5]);
+    expect([besideLimit(of), bestPeer(of)?.name, timesPeer(of)]).toEqual(["33.3 %", "peer 1", 0.5]);
+    expect(rowMarkup(of)).toContain("33.3 % of the limit, 90 tokens/s (memory)");
+    expect(rowMarkup(row("µs", 30, 10))).toContain("3 × the limit, 10 µs (memory)");
   });
 });

@@ -149,6 +149,17 @@ describe("interrupts", () => {
     expect(readdirSync(folder).filter((name) => name.startsWith("logits"))).toEqual([]);
   });
 
+  // Undisturbed they measure for minutes.
+  it.skipIf(process.platform !== "linux").each([
+    ["machine", ["--threads", Array(100).fill(1).join(",")]],
+    ["op", ["rmsNorm", "--threads", Array(100).fill(1).join(","), "--unverified", "--peers", "none"]],
+  ])("end bench %s while it measures", async (what, args) => {
+    const measuring = ({ child }: Running) => readFileSync(`/proc/${child.pid}/maps`, "utf8").includes("/bench.");
+    const bench = await Running.mlxts("bench", what, ...args).until(measuring);
+    bench.child.kill("SIGINT");
+    expect(await bench.ended).toEqual({ status: 130, signal: null, stdout: "", stderr: "" });
+  });
+
   it("a second one ends the process at once, even if nothing listens to the first", async () => {
     const program = `
       import { interruptible } from ${JSON.stringify(new URL("../src/interrupt.ts", import.meta.url).href)};

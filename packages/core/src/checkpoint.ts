@@ -155,6 +155,14 @@ async function loadShards(
   return buffers;
 }
 
+/** What a checkpoint is made of. */
+interface Opened {
+  device: Device;
+  path: string;
+  entries: ReadonlyMap<string, Entry>;
+  buffers: ReadonlyMap<Shard, Buffer>;
+}
+
 /**
  * The tensors of a checkpoint, bound where they lie in the mapped files, or in the device's copies of them. The files may be
  * deleted meanwhile but must not be changed in place. Tensors die with the checkpoint.
@@ -174,14 +182,18 @@ export class Checkpoint {
     printAsJson(Checkpoint);
   }
 
-  /** @internal Use `openCheckpoint`. */
-  constructor(device: Device, path: string, entries: ReadonlyMap<string, Entry>, buffers: ReadonlyMap<Shard, Buffer>) {
+  private constructor({ device, path, entries, buffers }: Opened) {
     this.device = device;
     this.path = path;
     this.entries = entries;
     this.buffers = buffers;
     const all = [...buffers.keys()].flatMap(({ metadata }) => Object.entries(metadata));
     this.metadata = Object.freeze(Object.fromEntries(all.reverse()));
+  }
+
+  /** @internal Use `openCheckpoint`. */
+  static of(opened: Opened): Checkpoint {
+    return new Checkpoint(opened);
   }
 
   /** Size of the files. */
@@ -344,5 +356,5 @@ export async function openCheckpoint(device: Device, path: string, options: File
   const { files, index } = opening(path, () => checkpointFiles(path));
   const shards = files.map((file) => readShard(file, index));
   const entries = entriesOf(shards, index);
-  return new Checkpoint(device, path, entries, await loadShards(device, shards, checked));
+  return Checkpoint.of({ device, path, entries, buffers: await loadShards(device, shards, checked) });
 }

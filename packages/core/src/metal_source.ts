@@ -5,7 +5,7 @@ import { basename, dirname, join } from "node:path";
 const INCLUDE = /^\s*#\s*include\s*"([^"]+)"/;
 const ONCE = /^\s*#\s*pragma\s+once\b/;
 
-/** Texts that stand in for files, by path: what mutation tests change. @internal */
+/** Texts that stand in for files, by path: what mutation tests change. */
 export const metalTexts = new Map<string, string>();
 
 /** An include that cannot be resolved; the message is a compiler log's line. */

@@ -59,7 +59,11 @@ export class SafetensorsWriter {
   private file: number | undefined;
 
   /** @internal Use `createSafetensors`. */
-  constructor(path: string, entries: Iterable<SafetensorsEntry>, metadata: Record<string, string>) {
+  static create(path: string, entries: Iterable<SafetensorsEntry>, metadata: Record<string, string>) {
+    return new SafetensorsWriter(path, entries, metadata);
+  }
+
+  private constructor(path: string, entries: Iterable<SafetensorsEntry>, metadata: Record<string, string>) {
     const op = "createSafetensors";
     if (typeof path !== "string") throw wrongKind(op, "path", "be a string", path);
     const texts = Object.fromEntries(
@@ -168,7 +172,7 @@ export function createSafetensors(
   entries: Iterable<SafetensorsEntry>,
   metadata: Record<string, string> = {},
 ): SafetensorsWriter {
-  return new SafetensorsWriter(path, entries, metadata);
+  return SafetensorsWriter.create(path, entries, metadata);
 }
 
 /** Writes a safetensors file from host arrays: `[name, { dtype, shape, data }]`. */

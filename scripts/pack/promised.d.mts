@@ -1,0 +1,2 @@
+export function promisedBinaries(root: string): string[];
+export function missingBinaries(root: string): string[];
