@@ -7,7 +7,11 @@ export const library = (options: Options = {}) =>
     format: ["esm", "cjs"],
     // Types are checked by `tsc -p tsconfig.json`: not again for each package, with all that it imports.
     // Bundling them takes most of the time, and programs run without them.
-    dts: process.env.MLXTS_BUNDLE_TYPES !== "0" && { compilerOptions: { noCheck: true } },
+    dts: process.env.MLXTS_BUNDLE_TYPES !== "0" && {
+      compilerOptions: { noCheck: true },
+      // Code and types of this package are in the bundles of those that share it.
+      resolve: [/^@mlxts\/common\//],
+    },
     clean: true,
     // CommonJS output gets an `import.meta.url`, from which binaries are found.
     shims: true,

@@ -1,5 +1,5 @@
 import { Environment, Interpreter, Template } from "@huggingface/jinja";
-import { MlxtsError } from "@mlxts/core";
+import { MlxtsError } from "@mlxts/common/errors";
 
 export type Value = ReturnType<Interpreter["evaluate"]>;
 type Statement = NonNullable<Parameters<Interpreter["evaluate"]>[0]>;

@@ -1,10 +1,13 @@
-import { join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
-import { checkOptionNames, MlxtsError, printAsJson, wrongKind, wrongValue } from "@mlxts/core";
-import { type ChatTemplates, chooseTemplate, readChatTemplates, renderTemplate } from "./chat_template.ts";
-import { checkDirectory } from "./directory.ts";
-import { readJson, readOptionalJson } from "./json.ts";
-import { withinTime } from "./time_limit.ts";
+import { MlxtsError, printAsJson, wrongKind, wrongValue } from "@mlxts/common/errors";
+import { checkOptionNames } from "@mlxts/common/options";
+import {
+  type ChatTemplates,
+  chatTemplatesOf,
+  chooseTemplate,
+  renderTemplate,
+  type TemplateFiles,
+} from "./chat_template.ts";
 import { checkTokenizerJson, type TokenizerShape } from "./tokenizer_json.ts";
 
 export interface ChatMessage {
@@ -32,6 +35,11 @@ export interface ChatOptions {
   template?: string;
 }
 
+/** The files of a checkpoint that a tokenizer is made of, by their names: parsed JSON, and texts. */
+export interface TokenizerFiles extends TemplateFiles {
+  "tokenizer.json": object;
+}
+
 /** The most characters that the tokenizer library takes in one call. */
 const MAX_CHARACTERS = 2 ** 24;
 /** The most nodes of its search for the tokens of a unigram vocabulary. */
@@ -55,31 +63,38 @@ export class Tokenizer {
   private readonly maxTemplateCharacters: number;
 
   /**
-   * Opens the tokenizer of a checkpoint's directory: `tokenizer.json`, and chat templates if it has some.
-   * @throws MlxtsError `Io` for files that are missing, malformed or give token ids that are negative, fractional, huge
-   *   or taken twice; `ChatTemplate` for a field `chat_template` that is no template; `LimitExceeded`
+   * Makes a tokenizer of files that were read before; `directory`, where they lie, is named in errors. The class of this
+   * name in `@mlxts/text/node` reads the files of a directory itself.
+   * @throws MlxtsError `Io` for files that are malformed or give token ids that are negative, fractional, huge or taken
+   *   twice; `ChatTemplate` for a field `chat_template` that is no template; `LimitExceeded`
    */
-  constructor(directory: string, options: TokenizerOptions = {}) {
+  constructor(files: TokenizerFiles, options: TokenizerOptions = {}, directory = "") {
     const op = "Tokenizer";
-    checkDirectory(op, directory, "tokenizer.json");
     checkOptionNames<TokenizerOptions>(op, options, { timeLimitMs: true, maxTemplateCharacters: true });
     const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23 } = options;
     for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters })) {
       if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
       if (!(value >= 1 && value <= 0x7fffffff)) throw wrongValue(op, name, "be from 1 to 2147483647", value);
     }
+    const json = files?.["tokenizer.json"];
+    if (json === null || typeof json !== "object") throw wrongKind(op, "files", "have `tokenizer.json`, parsed", json);
     this.timeLimitMs = timeLimitMs;
     this.maxTemplateCharacters = maxTemplateCharacters;
-    this.path = join(directory, "tokenizer.json");
-    const json = readJson(this.path);
-    const config = readOptionalJson(directory, "tokenizer_config.json") ?? {};
+    const pathOf = (name: string) => (directory === "" ? name : `${directory.replace(/\/+$/, "")}/${name}`);
+    this.path = pathOf("tokenizer.json");
+    const config = (files["tokenizer_config.json"] ?? {}) as Record<string, unknown>;
     [this.shape, this.tokenizer] = this.limited(this.path, "opening it", timeLimitMs, () => [
-      checkTokenizerJson(this.path, json),
+      checkTokenizerJson(this.path, json as Record<string, unknown>),
       new HuggingFaceTokenizer({ added_tokens: [], ...json } as object, { ...config }),
     ]);
     this.hasUnknownToken = typeof this.tokenizer.model?.unk_token === "string";
-    this.templates = readChatTemplates(directory, config);
+    this.templates = chatTemplatesOf(files, pathOf);
     this.specialTokens = specialTokensOf(config);
+  }
+
+  /** Calls `run` and throws what `tooLong` makes after `limitMs`, where the platform can interrupt it: in Node.js. */
+  protected withinTime<T>(_limitMs: number, _tooLong: () => Error, run: () => T): T {
+    return run();
   }
 
   /** Calls `run`, whose work the file `path` decides, for at most `limitMs`; failures become typed errors. */
@@ -89,7 +104,7 @@ export class Tokenizer {
     try {
       if (limitMs === Number.POSITIVE_INFINITY) return run();
       const tooLong = () => fail("LimitExceeded", `takes longer than ${Math.ceil(limitMs)} ms (timeLimitMs)`);
-      return withinTime(limitMs, tooLong, run);
+      return this.withinTime(limitMs, tooLong, run);
     } catch (error) {
       if (error instanceof MlxtsError || (error instanceof Error && "fault" in error)) throw error;
       const { message } = error as Error;
@@ -198,49 +213,3 @@ function specialTokensOf(config: Record<string, unknown>): Record<string, string
     }),
   );
 }
-
-/** Decodes ids as they come: a character is held back until all its bytes are there. */
-export class TextStream {
-  private readonly tokenizer: Tokenizer;
-  private ids: number[] = [];
-  private emitted = "";
-
-  constructor(tokenizer: Tokenizer) {
-    if (typeof (tokenizer as Partial<Tokenizer> | null | undefined)?.decode !== "function")
-      throw wrongKind("TextStream", "tokenizer", "be a Tokenizer", tokenizer);
-    this.tokenizer = tokenizer;
-  }
-
-  /** Adds an id; returns the text that it completes. */
-  push(id: number): string {
-    if (!Number.isInteger(id) || id < 0) throw wrongValue("textStream.push", "id", "be an integer ≥ 0", id);
-    this.ids.push(id);
-    return this.advance(false);
-  }
-
-  /** The text that was held back, complete or not. */
-  end(): string {
-    return this.advance(true);
-  }
-
-  /** The text beyond what was emitted; `all`: incomplete characters too. */
-  private advance(all: boolean): string {
-    const text = this.tokenizer.decode(this.ids);
-    if (!all && text.endsWith("\ufffd")) return "";
-    const fresh = text.slice(this.emitted.length);
-    this.emitted = text;
-    // Decoding starts anew after a line, so that the time does not grow with the text.
-    if (text.endsWith("\n")) {
-      this.ids = [];
-      this.emitted = "";
-    }
-    return fresh;
-  }
-
-  /** What `JSON.stringify` and `console.log` show. */
-  toJSON(): object {
-    return { type: "TextStream", tokenizer: this.tokenizer };
-  }
-}
-
-printAsJson(TextStream);

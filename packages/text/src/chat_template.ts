@@ -1,11 +1,9 @@
-import { join } from "node:path";
 import { parse, type Template, tokenize } from "@huggingface/jinja";
-import { MlxtsError, wrongValue } from "@mlxts/core";
-import { readOptionalJson, readText, unlessMissing } from "./json.ts";
+import { MlxtsError, wrongValue } from "@mlxts/common/errors";
 import { LimitedInterpreter, TemplateRefusal } from "./template_interpreter.ts";
 
 /** Real templates have up to 30 kB. */
-const MAX_TEMPLATE_BYTES = 1 << 20;
+export const MAX_TEMPLATE_BYTES = 1 << 20;
 const MAX_TEMPLATES = 64;
 
 const OPTIONS = { lstrip_blocks: true, trim_blocks: true };
@@ -16,6 +14,16 @@ const DEFAULT = "default";
 export interface ChatTemplates {
   path: string;
   sources: ReadonlyMap<string, string>;
+}
+
+/** The files of a checkpoint that may have chat templates. */
+export interface TemplateFiles {
+  /** The text of `chat_template.jinja`. */
+  "chat_template.jinja"?: string | undefined;
+  /** `tokenizer_config.json`, parsed. */
+  "tokenizer_config.json"?: object | undefined;
+  /** `chat_template.json`, parsed. */
+  "chat_template.json"?: object | undefined;
 }
 
 const fault = (path: string, reason: string, cause?: unknown) =>
@@ -46,15 +54,16 @@ function templatesIn(path: string, field: unknown): ChatTemplates | undefined {
   return sources.size > 0 ? { path, sources } : undefined;
 }
 
-/** The chat templates of a checkpoint: `chat_template.jinja`, else those of `tokenizer_config.json`, else of `chat_template.json`. */
-export function readChatTemplates(directory: string, config: Record<string, unknown>): ChatTemplates | undefined {
-  const path = join(directory, "chat_template.jinja");
-  const separate = unlessMissing(() => readText(path, MAX_TEMPLATE_BYTES));
-  if (separate !== undefined) return { path, sources: new Map([[DEFAULT, separate]]) };
-  const inConfig = templatesIn(join(directory, "tokenizer_config.json"), config.chat_template);
-  if (inConfig) return inConfig;
-  const name = "chat_template.json";
-  return templatesIn(join(directory, name), readOptionalJson(directory, name)?.chat_template);
+/**
+ * The chat templates of a checkpoint: `chat_template.jinja`, else those of `tokenizer_config.json`, else of
+ * `chat_template.json`. `pathOf` tells where a file lies.
+ */
+export function chatTemplatesOf(files: TemplateFiles, pathOf: (name: string) => string): ChatTemplates | undefined {
+  const separate = files["chat_template.jinja"];
+  if (separate !== undefined) return templatesIn(pathOf("chat_template.jinja"), separate);
+  const fieldOf = (name: "tokenizer_config.json" | "chat_template.json") =>
+    templatesIn(pathOf(name), (files[name] as { chat_template?: unknown } | undefined)?.chat_template);
+  return fieldOf("tokenizer_config.json") ?? fieldOf("chat_template.json");
 }
 
 /** The template of that name. Without a name: `tool_use` when there are tools, else `default`, or the only one. */
