@@ -8,9 +8,8 @@ export const library = (options: Options = {}) =>
     // Types are checked by `tsc -p tsconfig.json`: not again for each package, with all that it imports.
     // Bundling them takes most of the time, and programs run without them.
     dts: process.env.MLXTS_BUNDLE_TYPES !== "0" && {
-      compilerOptions: { noCheck: true },
-      // Code and types of this package are in the bundles of those that share it.
-      resolve: [/^@mlxts\/common\//],
+      // Types of the package that others carry in their bundles are found as sources, and so become part of the bundle too.
+      compilerOptions: { noCheck: true, paths: { "@mlxts/common/*": ["../../packages/common/src/*.ts"] } },
     },
     clean: true,
     // CommonJS output gets an `import.meta.url`, from which binaries are found.
