@@ -1,12 +1,11 @@
-import { parse, type Template, tokenize } from "@huggingface/jinja";
 import { MlxtsError, wrongValue } from "@mlxts/common/errors";
-import { LimitedInterpreter, TemplateRefusal } from "./template_interpreter.ts";
+import { Fault } from "./templates/faults.ts";
+import { Template } from "./templates/template.ts";
 
 /** Real templates have up to 30 kB. */
 export const MAX_TEMPLATE_BYTES = 1 << 20;
 const MAX_TEMPLATES = 64;
 
-const OPTIONS = { lstrip_blocks: true, trim_blocks: true };
 /** The name of a template that the file gives no name. */
 const DEFAULT = "default";
 
@@ -26,8 +25,8 @@ export interface TemplateFiles {
   "chat_template.json"?: object | undefined;
 }
 
-const fault = (path: string, reason: string, cause?: unknown) =>
-  new MlxtsError("ChatTemplate", `${path}: ${inLine(reason)}`, { path, reason }, cause);
+const fault = (path: string, reason: string) =>
+  new MlxtsError("ChatTemplate", `${path}: ${inLine(reason)}`, { path, reason });
 
 /** A text of the file in a message: on one line, and not too long. */
 function inLine(text: string): string {
@@ -81,74 +80,67 @@ export function chooseTemplate({ path, sources }: ChatTemplates, name: string | 
   return source;
 }
 
-/** The line at which `tokenize` fails with this message: the first such that the lines up to it fail. */
-function lineOfToken(source: string, message: string): number | undefined {
-  const lines = source.split("\n");
-  const fails = (count: number) => {
-    try {
-      tokenize(lines.slice(0, count).join("\n"), OPTIONS);
-      return false;
-    } catch (error) {
-      return (error as Error).message === message;
-    }
-  };
-  if (message.startsWith("Unexpected end") || message.startsWith("Missing end")) return undefined;
-  let [before, at] = [0, lines.length];
-  while (at - before > 1) {
-    const middle = (before + at) >> 1;
-    if (fails(middle)) at = middle;
-    else before = middle;
-  }
-  return at;
+/** How much work a template may do and how much text it may make; what its input takes is added. */
+export interface TemplateLimits {
+  maxTemplateSteps: number;
+  maxTemplateCharacters: number;
 }
 
-/** The line where the statement with the token of this index begins. */
-function lineOfStatement(source: string, token: number): number {
-  const lines = source.split("\n");
-  let line = 1;
-  for (let count = 1; count <= lines.length; count++) {
-    try {
-      if (tokenize(lines.slice(0, count).join("\n"), OPTIONS).length > token) break;
-      line = count + 1;
-    } catch {
-      // The statement goes on in the next line.
+/** A value with more values in it, or with itself in it, is not looked at to its end. */
+const MAX_VALUES = 1 << 22;
+
+/** The characters of all texts in a value, and something for each value: the work that it takes at least. */
+function sizeOf(value: unknown): number {
+  let size = 0;
+  const open: unknown[] = [value];
+  for (let values = 0; open.length > 0 && values < MAX_VALUES; values++) {
+    const next = open.pop();
+    size += typeof next === "string" ? next.length + 1 : 8;
+    if (next === null || typeof next !== "object") continue;
+    for (const [name, item] of next instanceof Map ? next : Object.entries(next)) {
+      if (!Array.isArray(next)) size += String(name).length;
+      open.push(item);
     }
   }
-  return Math.min(line, lines.length);
+  return size;
 }
 
-/** Errors of longer templates name no line: finding it takes time that grows with the square of the length. */
-const LONGEST_SEARCHED = 1 << 16;
+/** The faults of a template as typed errors that name its file and, where it is known, the line. */
+function typed(path: string, error: unknown): unknown {
+  if (error instanceof Fault) {
+    const at = error.line === undefined ? "" : `line ${error.line}: `;
+    if (error.kind === "limit")
+      return new MlxtsError(
+        "LimitExceeded",
+        `${path}: ${at}the chat template ${inLine(error.message)}`,
+        { path, line: error.line, reason: error.message },
+        error,
+      );
+    const reason = error.kind === "raised" ? `the template refuses these messages: ${error.message}` : error.message;
+    return new MlxtsError("ChatTemplate", `${path}: ${at}${inLine(reason)}`, { path, line: error.line, reason }, error);
+  }
+  // The stack of JavaScript, or the longest text that it has.
+  if (error instanceof RangeError && !("fault" in error))
+    return new MlxtsError(
+      "LimitExceeded",
+      `${path}: the chat template nests too deeply or makes too long a text`,
+      { path },
+      error,
+    );
+  return error;
+}
 
-function parseTemplate(path: string, source: string): Template["parsed"] {
-  const searched = source.length <= LONGEST_SEARCHED;
-  const at = (line: number | undefined) => (line === undefined ? "" : `line ${line}: `);
-  let tokens: ReturnType<typeof tokenize>;
-  try {
-    tokens = tokenize(source, OPTIONS);
-  } catch (error) {
-    const { message } = error as Error;
-    throw fault(path, `${at(searched ? lineOfToken(source, message) : undefined)}${message}`, error);
-  }
-  let reached = 0;
-  const watched = new Proxy(tokens, {
-    get(target, key) {
-      if (typeof key === "string" && /^\d+$/.test(key)) reached = Math.max(reached, Number(key));
-      return Reflect.get(target, key);
-    },
-  });
-  try {
-    return parse(tokens);
-  } catch (error) {
-    if (error instanceof RangeError) throw error;
-    // Parsed again, only to see which token it reaches.
-    try {
-      parse(watched);
-    } catch {}
-    const ended = reached >= tokens.length;
-    const reason = ended ? "ends where more is expected" : (error as Error).message;
-    throw fault(path, `${at(searched ? lineOfStatement(source, reached) : undefined)}${reason}`, error);
-  }
+/** Templates that were parsed before, by their text. */
+const parsed = new Map<string, Template>();
+const MOST_PARSED = 16;
+
+function parsedTemplate(source: string): Template {
+  let template = parsed.get(source);
+  if (template) return template;
+  template = new Template(source);
+  if (parsed.size >= MOST_PARSED) parsed.delete(parsed.keys().next().value as string);
+  parsed.set(source, template);
+  return template;
 }
 
 /** Renders the template `source`, which came from the file `path`. */
@@ -156,24 +148,16 @@ export function renderTemplate(
   path: string,
   source: string,
   variables: Record<string, unknown>,
-  maxCharacters: number,
+  { maxTemplateSteps, maxTemplateCharacters }: TemplateLimits,
 ): string {
   try {
-    const program = parseTemplate(path, source);
-    return new LimitedInterpreter(variables, maxCharacters).run(program).value as string;
+    const size = sizeOf(variables);
+    return parsedTemplate(source).render(variables, {
+      steps: maxTemplateSteps + 64 * size,
+      characters: maxTemplateCharacters + 4 * size,
+      total: 4 * maxTemplateCharacters + 64 * size,
+    });
   } catch (error) {
-    if (error instanceof TemplateRefusal)
-      throw fault(path, `the template refuses these messages: ${error.message}`, error);
-    if (error instanceof RangeError && !("fault" in error))
-      throw new MlxtsError(
-        "LimitExceeded",
-        `${path}: the chat template nests too deeply or makes too long a text`,
-        { path },
-        error,
-      );
-    if (error instanceof MlxtsError && error.code === "LimitExceeded")
-      throw new MlxtsError("LimitExceeded", `${path}: the chat template ${error.message}`, { path }, error);
-    if (error instanceof MlxtsError || (error instanceof Error && "fault" in error)) throw error;
-    throw fault(path, error instanceof Error ? error.message : String(error), error);
+    throw typed(path, error);
   }
 }

@@ -7,6 +7,7 @@ import {
   chooseTemplate,
   renderTemplate,
   type TemplateFiles,
+  type TemplateLimits,
 } from "./chat_template.ts";
 import { checkTokenizerJson, type TokenizerShape } from "./tokenizer_json.ts";
 
@@ -19,7 +20,7 @@ export interface ChatMessage {
 /** Limits on the time and memory that a checkpoint's files may take. Raise them for files that you trust. */
 export interface TokenizerOptions {
   /**
-   * Milliseconds that one call may take: `encode`, `decode`, `chat` or the constructor. Default 5000. `encode` has 100 ms
+   * Milliseconds that one call may take: `encode`, `decode` or the constructor. Default 5000. `encode` has 100 ms
    * more for every 1000 characters of its text.
    */
   timeLimitMs?: number;
@@ -28,6 +29,11 @@ export interface TokenizerOptions {
    * 2²³. To these limits 4 and 64 times the length of the messages and variables are added.
    */
   maxTemplateCharacters?: number;
+  /**
+   * The most steps of a chat template: nodes that it evaluates, and items and characters that its filters look at. Default
+   * 2²⁴, about a second; 64 times the length of the messages and variables are added.
+   */
+  maxTemplateSteps?: number;
 }
 
 export interface ChatOptions {
@@ -60,7 +66,7 @@ export class Tokenizer {
   private readonly templates: ChatTemplates | undefined;
   private readonly specialTokens: Readonly<Record<string, string>>;
   private readonly timeLimitMs: number;
-  private readonly maxTemplateCharacters: number;
+  private readonly templateLimits: TemplateLimits;
 
   /**
    * Makes a tokenizer of files that were read before; `directory`, where they lie, is named in errors. The class of this
@@ -70,16 +76,20 @@ export class Tokenizer {
    */
   constructor(files: TokenizerFiles, options: TokenizerOptions = {}, directory = "") {
     const op = "Tokenizer";
-    checkOptionNames<TokenizerOptions>(op, options, { timeLimitMs: true, maxTemplateCharacters: true });
-    const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23 } = options;
-    for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters })) {
+    checkOptionNames<TokenizerOptions>(op, options, {
+      timeLimitMs: true,
+      maxTemplateCharacters: true,
+      maxTemplateSteps: true,
+    });
+    const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23, maxTemplateSteps = 2 ** 24 } = options;
+    for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters, maxTemplateSteps })) {
       if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
       if (!(value >= 1 && value <= 0x7fffffff)) throw wrongValue(op, name, "be from 1 to 2147483647", value);
     }
     const json = files?.["tokenizer.json"];
     if (json === null || typeof json !== "object") throw wrongKind(op, "files", "have `tokenizer.json`, parsed", json);
     this.timeLimitMs = timeLimitMs;
-    this.maxTemplateCharacters = maxTemplateCharacters;
+    this.templateLimits = { maxTemplateCharacters, maxTemplateSteps };
     const pathOf = (name: string) => (directory === "" ? name : `${directory.replace(/\/+$/, "")}/${name}`);
     this.path = pathOf("tokenizer.json");
     const config = (files["tokenizer_config.json"] ?? {}) as Record<string, unknown>;
@@ -188,10 +198,15 @@ export class Tokenizer {
     if (templates === undefined)
       throw wrongValue(op, "messages", "have a chat template", "a checkpoint without one", "pass a plain prompt");
     const source = chooseTemplate(templates, options.template, Array.isArray(variables.tools));
-    const values = { ...this.specialTokens, add_generation_prompt: true, ...variables, messages };
-    return this.limited(templates.path, "the chat template", this.timeLimitMs, () =>
-      renderTemplate(templates.path, source, values, this.maxTemplateCharacters),
-    );
+    const values = {
+      ...this.specialTokens,
+      tools: null,
+      documents: null,
+      add_generation_prompt: true,
+      ...variables,
+      messages,
+    };
+    return renderTemplate(templates.path, source, values, this.templateLimits);
   }
 
   /** What `JSON.stringify` and `console.log` show. */

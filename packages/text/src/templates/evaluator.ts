@@ -21,7 +21,7 @@ import type {
 import { negate } from "./numbers.ts";
 import { binary, compare, iterate, listOf, slice, truth } from "./operators.ts";
 import type { Runtime } from "./runtime.ts";
-import { loopScope, macroScope, type Special, type Symbols, scopeOf, withScope } from "./symbols.ts";
+import { eachOperand, loopScope, macroScope, type Special, type Symbols, scopeOf, withScope } from "./symbols.ts";
 import { testsBeside } from "./tests.ts";
 import { textOf } from "./text_of.ts";
 import {
@@ -508,7 +508,7 @@ export class Evaluator implements Runtime {
         const [from = null, to = null, step = null] = expression.bounds.map((bound) =>
           bound ? this.evaluate(bound, scope) : null,
         );
-        return slice(budget, object, from, to, step);
+        return sliced(budget, expression, object, [from, to, step]);
       }
     }
   }
@@ -560,6 +560,31 @@ export class Evaluator implements Runtime {
       }
     }
     return { positional: values, keywords: named };
+  }
+}
+
+/** Whether jinja2 computes an expression before a template runs. */
+function isConstant(expression: Expression): boolean {
+  if (expression.type === "name" || expression.type === "call") return false;
+  let constant = true;
+  eachOperand(expression, (operand) => {
+    constant &&= isConstant(operand);
+  });
+  return constant;
+}
+
+/** A slice; of a constant that has no slices jinja2 makes an undefined value, and fails only for others. */
+function sliced(
+  budget: Budget,
+  expression: Expression,
+  object: Value,
+  [from, to, step]: readonly [Value, Value, Value],
+): Value {
+  try {
+    return slice(budget, object, from, to, step);
+  } catch (error) {
+    if (!(error instanceof Fault) || error.kind !== "type" || !isConstant(expression)) throw error;
+    return new Undefined(`${typeName(object)} object has no element slice(…)`);
   }
 }
 

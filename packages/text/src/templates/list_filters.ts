@@ -164,14 +164,14 @@ function sum(runtime: Runtime, value: Value, attribute: Value | undefined, start
   const { budget } = runtime;
   if (typeof start === "string") throw typeFault("sum() can't sum strings [use ''.join(seq) instead]");
   const get = attribute === undefined || attribute === null ? (item: Value) => item : getter(runtime, attribute);
-  let total = start;
+  let total: Value = start;
   const items = iterate(budget, value);
-  let [rest, floats] = [0, 0];
+  let rest = 0;
   for (let next = items.next(); !next.done; next = items.next()) {
     const item = get(next.value);
-    const before = total;
-    total = binary(budget, "+", total, item);
-    if (total instanceof Float && floats++ >= 0) rest += lost(before, item, total.value);
+    const added = binary(budget, "+", total, item);
+    if (added instanceof Float) rest += lost(total, item, added.value);
+    total = added;
   }
   // From Python 3.12 on `sum` adds floats with a compensation.
   if (total instanceof Float && total.value + rest !== total.value)
