@@ -174,7 +174,7 @@ function missing(budget: Budget, value: Value, key: Value): Undefined {
 
 /** `value.name` */
 export function getAttribute(budget: Budget, value: Value, name: string): Value {
-  if (value instanceof Undefined) throw value.fault();
+  if (value instanceof Undefined && !INTERNAL.has(name)) throw value.fault();
   const attribute = attributeOf(budget, value, name);
   return attribute === undefined ? orElse(itemOf(budget, value, name), () => missing(budget, value, name)) : attribute;
 }

@@ -28,10 +28,14 @@ import {
   type Args,
   Callable,
   Dict,
+  Float,
   Generator,
+  isList,
+  Markup,
   Namespace,
   Native,
   orElse,
+  Range,
   Tuple,
   typeName,
   Undefined,
@@ -40,6 +44,17 @@ import {
 
 export const TESTS = testsBeside(FILTERS);
 const NO_ARGS: Args = { positional: [], keywords: new Map() };
+
+/** Filters that jinja2 does not run before a template runs. */
+const LATE_FILTERS: ReadonlySet<string> = new Set(["map", "select", "reject", "selectattr", "rejectattr", "random"]);
+
+/** Whether jinja2 can write a value that it has computed before the template runs into the program that it makes. */
+function isPlain(value: Value): boolean {
+  if (isList(value)) return value.every(isPlain);
+  if (value instanceof Tuple) return value.items.every(isPlain);
+  if (value instanceof Dict) return [...value.entries()].every(([key, item]) => isPlain(key) && isPlain(item));
+  return value === null || typeof value !== "object" || [Float, Range, Markup].some((type) => value instanceof type);
+}
 
 /** The variables of a scope that runs; undefined while they are not set. */
 class Scope {
@@ -93,7 +108,7 @@ class Macro extends Native {
       case "name":
         return this.name;
       case "arguments":
-        return this.parameters;
+        return new Tuple(this.parameters);
       case "catch_kwargs":
         return this.special.has("kwargs");
       case "catch_varargs":
@@ -136,6 +151,7 @@ export class Evaluator implements Runtime {
   private readonly context: Map<string, Value>;
   /** The scopes of statements, which are the same each time that they run. */
   private readonly scopes: Scopes;
+  private inConstant = false;
 
   /** `context`: the variables of the template, and what every template has. */
   constructor(budget: Budget, context: Map<string, Value>, scopes: Scopes) {
@@ -151,6 +167,7 @@ export class Evaluator implements Runtime {
   }
 
   filter(name: string, value: Value, args: Args): Value {
+    if (this.inConstant && LATE_FILTERS.has(name)) throw new Fault("unsupported", "no constant");
     const filter = FILTERS.get(name);
     if (!filter) throw new Fault("type", `No filter named '${name}'.`);
     this.budget.work(1);
@@ -207,7 +224,7 @@ export class Evaluator implements Runtime {
         this.write(out, statement.text);
         return "end";
       case "print":
-        this.write(out, textOf(this.budget, this.evaluate(statement.value, scope)));
+        this.write(out, this.printed(statement.value, scope));
         return "end";
       case "set": {
         this.checkNamespaces(statement.target, scope);
@@ -246,6 +263,31 @@ export class Evaluator implements Runtime {
       case "continue":
         return statement.type;
     }
+  }
+
+  private printed(expression: Expression, scope: Scope): string {
+    const constant = this.constantOf(expression, scope);
+    return textOf(this.budget, constant === undefined ? this.evaluate(expression, scope) : constant);
+  }
+
+  /**
+   * The value of an expression with slices that jinja2 computes before the template runs: there slices of what has none
+   * are undefined, while they fail when it runs.
+   */
+  private constantOf(expression: Expression, scope: Scope): Value | undefined {
+    if (this.inConstant || !this.scopes.hasSlice(expression)) return undefined;
+    if (this.scopes.constants.has(expression)) return this.scopes.constants.get(expression);
+    let value: Value | undefined;
+    this.inConstant = true;
+    try {
+      value = this.evaluate(expression, scope);
+    } catch (error) {
+      if (!(error instanceof Fault) || error.kind === "limit") throw error;
+    } finally {
+      this.inConstant = false;
+    }
+    this.scopes.constants.set(expression, value);
+    return value;
   }
 
   private nested(statements: readonly Statement[], scope: Scope, out: Output): Ending {
@@ -433,8 +475,11 @@ export class Evaluator implements Runtime {
       case "constant":
         return expression.value;
       case "name":
+        if (this.inConstant) throw new Fault("unsupported", "no constant");
         return this.variable(expression.name, scope);
     }
+    const constant = this.constantOf(expression, scope);
+    if (constant !== undefined && isPlain(constant)) return constant;
     budget.enter();
     const value = this.compute(expression, scope);
     budget.leave();
@@ -508,7 +553,12 @@ export class Evaluator implements Runtime {
         const [from = null, to = null, step = null] = expression.bounds.map((bound) =>
           bound ? this.evaluate(bound, scope) : null,
         );
-        return sliced(budget, expression, object, [from, to, step]);
+        try {
+          return slice(budget, object, from, to, step);
+        } catch (error) {
+          if (!(this.inConstant && error instanceof Fault && error.kind === "type")) throw error;
+          return new Undefined(`${typeName(object)} object has no element slice(…)`);
+        }
       }
     }
   }
@@ -535,6 +585,7 @@ export class Evaluator implements Runtime {
   }
 
   private call(node: CallNode, scope: Scope, caller?: Macro): Value {
+    if (this.inConstant) throw new Fault("unsupported", "no constant");
     const callee = this.evaluate(node.callee, scope);
     const given = this.args(node.args, scope, caller);
     this.budget.work(1);
@@ -563,34 +614,12 @@ export class Evaluator implements Runtime {
   }
 }
 
-/** Whether jinja2 computes an expression before a template runs. */
-function isConstant(expression: Expression): boolean {
-  if (expression.type === "name" || expression.type === "call") return false;
-  let constant = true;
-  eachOperand(expression, (operand) => {
-    constant &&= isConstant(operand);
-  });
-  return constant;
-}
-
-/** A slice; of a constant that has no slices jinja2 makes an undefined value, and fails only for others. */
-function sliced(
-  budget: Budget,
-  expression: Expression,
-  object: Value,
-  [from, to, step]: readonly [Value, Value, Value],
-): Value {
-  try {
-    return slice(budget, object, from, to, step);
-  } catch (error) {
-    if (!(error instanceof Fault) || error.kind !== "type" || !isConstant(expression)) throw error;
-    return new Undefined(`${typeName(object)} object has no element slice(…)`);
-  }
-}
-
 /** The symbols of statements with scopes of their own, found when they first run. */
 export class Scopes {
   private readonly symbols = new Map<object, Symbols>();
+  private readonly slices = new Map<Expression, boolean>();
+  /** What expressions with slices are before the template runs; undefined where variables decide. */
+  readonly constants = new Map<Expression, Value | undefined>();
   private readonly macros = new Map<object, { symbols: Symbols; special: ReadonlySet<Special> }>();
 
   of(statement: object, make: () => Symbols): Symbols {
@@ -600,6 +629,18 @@ export class Scopes {
       this.symbols.set(statement, symbols);
     }
     return symbols;
+  }
+
+  hasSlice(expression: Expression): boolean {
+    let found = this.slices.get(expression);
+    if (found === undefined) {
+      found = expression.type === "slice";
+      eachOperand(expression, (operand) => {
+        found ||= this.hasSlice(operand);
+      });
+      this.slices.set(expression, found);
+    }
+    return found;
   }
 
   macro(macro: MacroParts, parent: Symbols): { symbols: Symbols; special: ReadonlySet<Special> } {

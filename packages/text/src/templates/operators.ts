@@ -1,7 +1,7 @@
 // Operators of Python on the values of a template.
 import type { Budget } from "./budget.ts";
 import { codePoints, compareTexts, hasSurrogates, lengthOf } from "./characters.ts";
-import { typeFault, unsupported } from "./faults.ts";
+import { typeFault, unsupported, valueFault } from "./faults.ts";
 import { formatPercent } from "./format.ts";
 import type { BinaryOperator, Comparison } from "./nodes.ts";
 import { arithmetic, compareNumbers, integer, numberOf } from "./numbers.ts";
@@ -317,7 +317,7 @@ function boundOf(value: Value): number | null {
 /** `slice(from, to, step).indices(length)`: first index, end, step. */
 function indices(length: number, from: Value, to: Value, by: Value): [number, number, number] {
   const step = boundOf(by) ?? 1;
-  if (step === 0) throw typeFault("slice step cannot be zero");
+  if (step === 0) throw valueFault("slice step cannot be zero");
   const [low, high] = step < 0 ? [-1, length - 1] : [0, length];
   const clamp = (bound: number | null, otherwise: number) =>
     bound === null ? otherwise : Math.min(high, Math.max(low, bound < 0 ? bound + length : bound));

@@ -19,6 +19,7 @@ import {
   Tuple,
   Undefined,
   type Value,
+  ValueSet,
 } from "./values.ts";
 
 function argumentsOf(name: string, { positional, keywords }: Args, count: number): readonly Value[] {
@@ -85,8 +86,8 @@ export const testsBeside = (filters: { has(name: string): boolean }): ReadonlyMa
     ],
     ["defined", plain("defined", (value) => !(value instanceof Undefined))],
     ["undefined", plain("undefined", (value) => value instanceof Undefined)],
-    ["filter", plain("filter", (value) => typeof value === "string" && filters.has(value))],
-    ["test", plain("test", (value) => typeof value === "string" && tests.has(value))],
+    ["filter", plain("filter", (value) => isNameAmong(filters, value))],
+    ["test", plain("test", (value) => isNameAmong(tests, value))],
     ["none", plain("none", (value) => value === null)],
     ["boolean", plain("boolean", (value) => typeof value === "boolean")],
     ["false", plain("false", (value) => value === false)],
@@ -114,6 +115,12 @@ export const testsBeside = (filters: { has(name: string): boolean }): ReadonlyMa
   ]);
   return tests;
 };
+
+/** Whether a text is one of the names. Python looks for it in a dict, where values that cannot be keys fail. */
+function isNameAmong(names: { has(name: string): boolean }, value: Value): boolean {
+  new ValueSet().add(value);
+  return typeof value === "string" && names.has(value);
+}
 
 /** An undefined value has a length, and looking for its `__getitem__` finds a method that fails when called. */
 const failing = (_: Undefined) => true;

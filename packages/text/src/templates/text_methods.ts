@@ -59,7 +59,7 @@ function splitWords(text: string, most: number, fromEnd: boolean): string[] {
       while (at < text.length && spaces(at)) at++;
       if (at >= text.length) return words;
       if (words.length === most) {
-        words.push(stripEnd(text.slice(at)));
+        words.push(text.slice(at));
         return words;
       }
       const begin = at;
@@ -72,7 +72,7 @@ function splitWords(text: string, most: number, fromEnd: boolean): string[] {
     while (at > 0 && spaces(at - 1)) at--;
     if (at <= 0) return words.reverse();
     if (words.length === most) {
-      words.push(stripStart(text.slice(0, at)));
+      words.push(text.slice(0, at));
       return words.reverse();
     }
     const end = at;
