@@ -18,7 +18,12 @@ export const library = (options: Options = {}) =>
     // Bundling them takes most of the time, and programs run without them.
     dts: process.env.MLXTS_BUNDLE_TYPES !== "0" && {
       banner: GLOBAL_TYPES,
-      compilerOptions: { noCheck: true, stripInternal: true },
+      // Types of the package that others carry in their bundles are found as sources, and so become part of the bundle too.
+      compilerOptions: {
+        noCheck: true,
+        stripInternal: true,
+        paths: { "@mlxts/common/*": ["../../packages/common/src/*.ts"] },
+      },
     },
     clean: true,
     // CommonJS output gets an `import.meta.url`, from which binaries are found.

@@ -13,7 +13,9 @@ const KINDS = {
   address: { flag: "address,undefined", runtime: "libasan.so" },
   thread: { flag: "thread", runtime: "libtsan.so" },
 };
-const available = readdirSync(join(root, "packages")).filter((name) => !["metal-sim", "test-kit"].includes(name));
+const available = readdirSync(join(root, "packages")).filter(
+  (name) => !["common", "metal-sim", "test-kit"].includes(name),
+);
 const end = process.argv.indexOf("--");
 const [kind, ...names] = process.argv.slice(2, end < 0 ? undefined : end);
 const forVitest = end < 0 ? [] : process.argv.slice(end + 1);
@@ -57,7 +59,7 @@ mkdirSync(copy, { recursive: true });
 // What an earlier run took of other packages is of that day.
 if (existsSync(join(copy, "packages")))
   for (const name of readdirSync(join(copy, "packages"))) clear(join(copy, "packages", name));
-const tools = ["bench", "metal-sim", "test-kit"];
+const tools = ["bench", "common", "metal-sim", "test-kit"];
 for (const name of [...packages, ...tools]) take(join("packages", name));
 for (const path of ["scripts", "fixtures", "CMakeLists.txt", "vitest.config.ts", "tsconfig.base.json", "package.json"])
   take(path);

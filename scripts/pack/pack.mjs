@@ -51,6 +51,9 @@ if (missing.length > 0)
 mkdirSync(target, { recursive: true });
 process.env.TURBO_TELEMETRY_DISABLED = "1";
 pnpm("exec", "turbo", "run", "bundle");
-const published = ["./packages/*", "./apps/*", "!@mlxts/test-kit"].flatMap((each) => ["--filter", each]);
+const published = ["./packages/*", "./apps/*", "!@mlxts/common", "!@mlxts/test-kit"].flatMap((each) => [
+  "--filter",
+  each,
+]);
 pnpm("-r", ...published, "exec", "pnpm", "pack", "--pack-destination", target);
 for (const file of readdirSync(target)) console.log(file);

@@ -1,8 +1,11 @@
 // Which objects this package has made. A process may hold the package twice: as ESM beside CommonJS, or in two folders.
 // Copies whose versions work together take each other's objects; others are named by version and folder in errors.
 import { fileURLToPath } from "node:url";
-import { type InspectOptions, inspect, types } from "node:util";
+import { types } from "node:util";
+import { describeObjectsBy } from "@mlxts/common/errors";
 import { version } from "../package.json";
+
+export { printAsJson } from "@mlxts/common/errors";
 
 interface Copy {
   readonly version: string;
@@ -33,18 +36,21 @@ export function isOurs(kind: string, value: unknown): boolean {
   return copies.some((copy) => copy.series === OWN.series && copy.holds(kind, value));
 }
 
-/** For an object of a copy that does not work together with this one: its kind, and the version and folder of that copy. */
-export function foreign(value: object): { kind: string; version: string; path: string } | undefined {
+/** For an object of a copy that does not work together with this one: its kind, the version and folder of that copy, and the remedy. */
+function foreign(value: object): { name: string; remedy: string } | undefined {
   if (types.isProxy(value)) return undefined;
   for (const copy of copies)
     if (copy.series !== OWN.series)
       for (const kind of KINDS.keys())
-        if (copy.holds(kind, value)) return { kind, version: copy.version, path: copy.path };
+        if (copy.holds(kind, value))
+          return { name: `a ${kind} of @mlxts/core ${copy.version} in ${copy.path}`, remedy: ONE_COPY };
   return undefined;
 }
 
+describeObjectsBy({ isProxy: types.isProxy, foreign });
+
 /** The remedy for objects of a copy that does not work together with this one. */
-export const ONE_COPY = `@mlxts/core ${version} in ${OWN.path} checks this call: let both use one version (\`npm ls @mlxts/core\` shows who brings which)`;
+const ONE_COPY = `@mlxts/core ${version} in ${OWN.path} checks this call: let both use one version (\`npm ls @mlxts/core\` shows who brings which)`;
 
 /** Makes a kind of object known to other copies; `holds` tells which objects this copy has made. */
 export function registerKind(kind: string, holds: (value: object) => boolean): void {
@@ -68,26 +74,6 @@ export function identify<T extends object>(
     value(this: unknown, value: unknown): boolean {
       if (this !== type) return Function.prototype[Symbol.hasInstance].call(this, value);
       return value !== null && typeof value === "object" && (holds(value) || isOurs(name, value));
-    },
-  });
-}
-
-/**
- * Lets `console.log` print the objects of a class as their `toJSON` tells: what they are and where, not how they are
- * built. `toJSON` must not throw, whatever the state of the object.
- */
-export function printAsJson<T extends { toJSON(): object }>(type: Class<T>): void {
-  Object.defineProperty(type.prototype, inspect.custom, {
-    value(this: T, depth: number, options: InspectOptions): string {
-      let summary: object;
-      try {
-        summary = this.toJSON();
-      } catch {
-        // Only objects that the class has made have its private fields.
-        return `[${types.isProxy(this) ? "Proxy" : "Object"} over a ${(type as { name?: string }).name}]`;
-      }
-      const { type: name, ...fields } = summary as { type: string } & Record<string, unknown>;
-      return depth < 0 ? `[${name}]` : `${name} ${inspect(fields, { ...options, depth: 2 })}`;
     },
   });
 }

@@ -31,7 +31,7 @@ describe("errors", () => {
 
   it("are all in the README", () => {
     const read = (path: string) => readFileSync(new URL(path, import.meta.url), "utf8");
-    const [union = ""] = /export type ErrorCode =[^;]+/.exec(read("../src/errors.ts")) ?? [];
+    const [union = ""] = /export type ErrorCode =[^;]+/.exec(read("../../common/src/errors.ts")) ?? [];
     const codes = [...union.matchAll(/"(\w+)"/g)].map(([, code]) => code);
     expect(codes).toContain("Disposed");
     const documented = [...read("../README.md").matchAll(/^\| `([A-Z][A-Za-z]+)` +\| `/gm)].map(([, code]) => code);

@@ -1,3 +1,5 @@
+export { type ChatMessage, type ChatOptions, TextStream, type TokenizerOptions } from "@mlxts/text";
+export { readJson, readOptionalJson, Tokenizer } from "@mlxts/text/node";
 export { ACTIVATION_DTYPES, type ActivationDtype } from "./activation_dtype.ts";
 export { APPROXIMATIONS, type Approximation } from "./approximation.ts";
 export { Decoder } from "./decoder.ts";
@@ -9,7 +11,6 @@ export { type GenerateOptions, generate } from "./generate.ts";
 export { type GenerateBatchOptions, generateBatch } from "./generate_batch.ts";
 export type { Ending, EndOptions, FinishReason, Timings } from "./generation.ts";
 export type { GenerationDefaults } from "./generation_config.ts";
-export { readJson, readOptionalJson } from "./json.ts";
 export type { LanguageModel, ModelSizes, StateMemory } from "./language_model.ts";
 export { type LoadOptions, loadModel } from "./load.ts";
 export { type EncodeOptions, MODEL_PATHS, type ModelPath, type Snapshots, type Tokens } from "./pass.ts";
@@ -24,4 +25,3 @@ export type { SavedState } from "./saved_state.ts";
 export type { CallOptions } from "./signal.ts";
 export { ModelState } from "./state.ts";
 export type { StateOptions } from "./state_options.ts";
-export { type ChatMessage, type ChatOptions, TextStream, Tokenizer, type TokenizerOptions } from "./tokenizer.ts";

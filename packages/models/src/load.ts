@@ -9,13 +9,13 @@ import {
   wrongValue,
 } from "@mlxts/core";
 import { quantizationOf } from "@mlxts/quant4";
+import { checkDirectory, readJson, readOptionalJson } from "@mlxts/text/node";
 import { type ActivationDtype, activationDtypeFor, checkActivationDtype } from "./activation_dtype.ts";
 import { type Approximation, checkApproximation } from "./approximation.ts";
-import { checkDevice, checkDirectory } from "./directory.ts";
+import { checkDevice } from "./device.ts";
 import { familyOf } from "./families.ts";
 import { Fields } from "./fields.ts";
 import { generationDefaults } from "./generation_config.ts";
-import { readJson, readOptionalJson } from "./json.ts";
 import type { LanguageModel } from "./language_model.ts";
 import { refuseUnused } from "./unused_tensors.ts";
 import { Weights } from "./weights.ts";

@@ -15,12 +15,12 @@ import {
   wrongValue,
 } from "@mlxts/core";
 import { type Packing, quantize } from "@mlxts/quant4";
+import { checkDirectory, readJson } from "@mlxts/text/node";
 import type { NumberArray } from "./cache_rows.ts";
 import { checkInside, copyCompanions } from "./companions.ts";
-import { checkDevice, checkDirectory } from "./directory.ts";
+import { checkDevice } from "./device.ts";
 import { familyOf } from "./families.ts";
 import type { MlxPlan, PlannedTensor } from "./family.ts";
-import { readJson } from "./json.ts";
 import { elementsOf, sourceTensor } from "./source_tensors.ts";
 import { writeDirectory, writeJson } from "./write_directory.ts";
 

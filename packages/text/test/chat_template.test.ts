@@ -3,7 +3,8 @@ import { join } from "node:path";
 import { Template } from "@huggingface/jinja";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type ChatMessage, Tokenizer } from "../src/index.ts";
+import type { ChatMessage } from "../src/index.ts";
+import { Tokenizer } from "../src/node.ts";
 import { temporary, tiny } from "./fixtures.ts";
 
 const hi: ChatMessage[] = [{ role: "user", content: "hi" }];

@@ -1,10 +1,14 @@
-import { join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
-import { checkOptionNames, MlxtsError, printAsJson, wrongKind, wrongValue } from "@mlxts/core";
-import { type ChatTemplates, chooseTemplate, readChatTemplates, renderTemplate } from "./chat_template.ts";
-import { checkDirectory } from "./directory.ts";
-import { readJson, readOptionalJson } from "./json.ts";
-import { withinTime } from "./time_limit.ts";
+import { MlxtsError, printAsJson, wrongKind, wrongValue } from "@mlxts/common/errors";
+import { checkOptionNames } from "@mlxts/common/options";
+import {
+  type ChatTemplates,
+  chatTemplatesOf,
+  chooseTemplate,
+  renderTemplate,
+  type TemplateFiles,
+  type TemplateLimits,
+} from "./chat_template.ts";
 import { checkTokenizerJson, type TokenizerShape } from "./tokenizer_json.ts";
 
 export interface ChatMessage {
@@ -16,7 +20,7 @@ export interface ChatMessage {
 /** Limits on the time and memory that a checkpoint's files may take. Raise them for files that you trust. */
 export interface TokenizerOptions {
   /**
-   * Milliseconds that one call may take: `encode`, `decode`, `chat` or the constructor. Default 5000. `encode` has 100 ms
+   * Milliseconds that one call may take: `encode`, `decode` or the constructor. Default 5000. `encode` has 100 ms
    * more for every 1000 characters of its text.
    */
   timeLimitMs?: number;
@@ -25,11 +29,21 @@ export interface TokenizerOptions {
    * 2²³. To these limits 4 and 64 times the length of the messages and variables are added.
    */
   maxTemplateCharacters?: number;
+  /**
+   * The most steps of a chat template: nodes that it evaluates, and items and characters that its filters look at. Default
+   * 2²⁴, about a second; 64 times the length of the messages and variables are added.
+   */
+  maxTemplateSteps?: number;
 }
 
 export interface ChatOptions {
   /** Which of several templates, by name. Default: `tool_use` if there are `tools` among the variables, else `default`. */
   template?: string;
+}
+
+/** The files of a checkpoint that a tokenizer is made of, by their names: parsed JSON, and texts. */
+export interface TokenizerFiles extends TemplateFiles {
+  "tokenizer.json": object;
 }
 
 /** The most characters that the tokenizer library takes in one call. */
@@ -52,34 +66,45 @@ export class Tokenizer {
   private readonly templates: ChatTemplates | undefined;
   private readonly specialTokens: Readonly<Record<string, string>>;
   private readonly timeLimitMs: number;
-  private readonly maxTemplateCharacters: number;
+  private readonly templateLimits: TemplateLimits;
 
   /**
-   * Opens the tokenizer of a checkpoint's directory: `tokenizer.json`, and chat templates if it has some.
-   * @throws MlxtsError `Io` for files that are missing, malformed or give token ids that are negative, fractional, huge
-   *   or taken twice; `ChatTemplate` for a field `chat_template` that is no template; `LimitExceeded`
+   * Makes a tokenizer of files that were read before; `directory`, where they lie, is named in errors. The class of this
+   * name in `@mlxts/text/node` reads the files of a directory itself.
+   * @throws MlxtsError `Io` for files that are malformed or give token ids that are negative, fractional, huge or taken
+   *   twice; `ChatTemplate` for a field `chat_template` that is no template; `LimitExceeded`
    */
-  constructor(directory: string, options: TokenizerOptions = {}) {
+  constructor(files: TokenizerFiles, options: TokenizerOptions = {}, directory = "") {
     const op = "Tokenizer";
-    checkDirectory(op, directory, "tokenizer.json");
-    checkOptionNames<TokenizerOptions>(op, options, { timeLimitMs: true, maxTemplateCharacters: true });
-    const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23 } = options;
-    for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters })) {
+    checkOptionNames<TokenizerOptions>(op, options, {
+      timeLimitMs: true,
+      maxTemplateCharacters: true,
+      maxTemplateSteps: true,
+    });
+    const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23, maxTemplateSteps = 2 ** 24 } = options;
+    for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters, maxTemplateSteps })) {
       if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
       if (!(value >= 1 && value <= 0x7fffffff)) throw wrongValue(op, name, "be from 1 to 2147483647", value);
     }
+    const json = files?.["tokenizer.json"];
+    if (json === null || typeof json !== "object") throw wrongKind(op, "files", "have `tokenizer.json`, parsed", json);
     this.timeLimitMs = timeLimitMs;
-    this.maxTemplateCharacters = maxTemplateCharacters;
-    this.path = join(directory, "tokenizer.json");
-    const json = readJson(this.path);
-    const config = readOptionalJson(directory, "tokenizer_config.json") ?? {};
+    this.templateLimits = { maxTemplateCharacters, maxTemplateSteps };
+    const pathOf = (name: string) => (directory === "" ? name : `${directory.replace(/\/+$/, "")}/${name}`);
+    this.path = pathOf("tokenizer.json");
+    const config = (files["tokenizer_config.json"] ?? {}) as Record<string, unknown>;
     [this.shape, this.tokenizer] = this.limited(this.path, "opening it", timeLimitMs, () => [
-      checkTokenizerJson(this.path, json),
+      checkTokenizerJson(this.path, json as Record<string, unknown>),
       new HuggingFaceTokenizer({ added_tokens: [], ...json } as object, { ...config }),
     ]);
     this.hasUnknownToken = typeof this.tokenizer.model?.unk_token === "string";
-    this.templates = readChatTemplates(directory, config);
+    this.templates = chatTemplatesOf(files, pathOf);
     this.specialTokens = specialTokensOf(config);
+  }
+
+  /** Calls `run` and throws what `tooLong` makes after `limitMs`, where the platform can interrupt it: in Node.js. */
+  protected withinTime<T>(_limitMs: number, _tooLong: () => Error, run: () => T): T {
+    return run();
   }
 
   /** Calls `run`, whose work the file `path` decides, for at most `limitMs`; failures become typed errors. */
@@ -89,7 +114,7 @@ export class Tokenizer {
     try {
       if (limitMs === Number.POSITIVE_INFINITY) return run();
       const tooLong = () => fail("LimitExceeded", `takes longer than ${Math.ceil(limitMs)} ms (timeLimitMs)`);
-      return withinTime(limitMs, tooLong, run);
+      return this.withinTime(limitMs, tooLong, run);
     } catch (error) {
       if (error instanceof MlxtsError || (error instanceof Error && "fault" in error)) throw error;
       const { message } = error as Error;
@@ -173,10 +198,15 @@ export class Tokenizer {
     if (templates === undefined)
       throw wrongValue(op, "messages", "have a chat template", "a checkpoint without one", "pass a plain prompt");
     const source = chooseTemplate(templates, options.template, Array.isArray(variables.tools));
-    const values = { ...this.specialTokens, add_generation_prompt: true, ...variables, messages };
-    return this.limited(templates.path, "the chat template", this.timeLimitMs, () =>
-      renderTemplate(templates.path, source, values, this.maxTemplateCharacters),
-    );
+    const values = {
+      ...this.specialTokens,
+      tools: null,
+      documents: null,
+      add_generation_prompt: true,
+      ...variables,
+      messages,
+    };
+    return renderTemplate(templates.path, source, values, this.templateLimits);
   }
 
   /** What `JSON.stringify` and `console.log` show. */
@@ -198,49 +228,3 @@ function specialTokensOf(config: Record<string, unknown>): Record<string, string
     }),
   );
 }
-
-/** Decodes ids as they come: a character is held back until all its bytes are there. */
-export class TextStream {
-  private readonly tokenizer: Tokenizer;
-  private ids: number[] = [];
-  private emitted = "";
-
-  constructor(tokenizer: Tokenizer) {
-    if (typeof (tokenizer as Partial<Tokenizer> | null | undefined)?.decode !== "function")
-      throw wrongKind("TextStream", "tokenizer", "be a Tokenizer", tokenizer);
-    this.tokenizer = tokenizer;
-  }
-
-  /** Adds an id; returns the text that it completes. */
-  push(id: number): string {
-    if (!Number.isInteger(id) || id < 0) throw wrongValue("textStream.push", "id", "be an integer ≥ 0", id);
-    this.ids.push(id);
-    return this.advance(false);
-  }
-
-  /** The text that was held back, complete or not. */
-  end(): string {
-    return this.advance(true);
-  }
-
-  /** The text beyond what was emitted; `all`: incomplete characters too. */
-  private advance(all: boolean): string {
-    const text = this.tokenizer.decode(this.ids);
-    if (!all && text.endsWith("\ufffd")) return "";
-    const fresh = text.slice(this.emitted.length);
-    this.emitted = text;
-    // Decoding starts anew after a line, so that the time does not grow with the text.
-    if (text.endsWith("\n")) {
-      this.ids = [];
-      this.emitted = "";
-    }
-    return fresh;
-  }
-
-  /** What `JSON.stringify` and `console.log` show. */
-  toJSON(): object {
-    return { type: "TextStream", tokenizer: this.tokenizer };
-  }
-}
-
-printAsJson(TextStream);

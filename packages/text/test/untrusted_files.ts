@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { MlxtsError } from "@mlxts/core";
-import { Tokenizer, type TokenizerOptions } from "../src/index.ts";
+import type { MlxtsError } from "@mlxts/common/errors";
+import type { TokenizerOptions } from "../src/index.ts";
+import { Tokenizer } from "../src/node.ts";
 
 type Json = Record<string, unknown>;
 

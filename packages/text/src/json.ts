@@ -1,5 +1,6 @@
 import { join } from "node:path";
-import { MlxtsError, readPlainFile, wrongKind } from "@mlxts/core";
+import { MlxtsError, wrongKind } from "@mlxts/common/errors";
+import { readPlainFile } from "@mlxts/common/files";
 
 /** The largest real file of a checkpoint besides its weights, a vocabulary, takes about 35 MB. */
 const MAX_JSON_BYTES = 1 << 27;

@@ -1,4 +1,4 @@
-import { MlxtsError } from "@mlxts/core";
+import { MlxtsError } from "@mlxts/common/errors";
 import { isObject, type Json, type Refuse, StepChecker } from "./tokenizer_steps.ts";
 
 /** Far above the largest vocabularies, which have about a million tokens. */

@@ -1,6 +1,6 @@
 import { lstatSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { type Device, MlxtsError, wrongKind } from "@mlxts/core";
+import { MlxtsError, wrongKind } from "@mlxts/common/errors";
 
 /** `org/name`: the form of a model's name on the Hugging Face hub. */
 const HUB_ID = /^[A-Za-z0-9][\w.-]*\/[\w.-]+$/;
@@ -29,10 +29,4 @@ export function checkDirectory(op: string, path: string, name: string, argument 
     ? ` — if it is a model's name on the Hugging Face hub, download it first (\`hf download ${path} --local-dir DIR\`) and give that directory`
     : "";
   throw refuse(`${path} does not exist${remedy}`);
-}
-
-/** Refuses a value that is not a device. `instanceof` would refuse devices of some other copies of the library. */
-export function checkDevice(op: string, device: Device): void {
-  if (typeof (device as Partial<Device> | null | undefined)?.mapFile !== "function")
-    throw wrongKind(op, "device", "be a Device", device);
 }

@@ -2,7 +2,7 @@
 import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Tokenizer } from "../../src/index.ts";
+import { Tokenizer } from "../../src/node.ts";
 import { HARMLESS, hostileTokenizers, openInTime, TEMPLATES } from "../untrusted_files.ts";
 
 const [fixture] = process.argv.slice(2) as [string];

@@ -5,7 +5,8 @@ import { fileURLToPath } from "node:url";
 import { Script } from "node:vm";
 import { SOURCE_HOOKS } from "@mlxts/test-kit/source";
 import { beforeAll, describe, expect, it, vi } from "vitest";
-import { Tokenizer, type TokenizerOptions } from "../src/index.ts";
+import type { TokenizerOptions } from "../src/index.ts";
+import { Tokenizer } from "../src/node.ts";
 import { temporary, tiny } from "./fixtures.ts";
 import { HARMLESS, hostileTokenizers, inTime, openInTime, TEMPLATES } from "./untrusted_files.ts";
 

@@ -1,4 +1,4 @@
-import type { MlxtsError } from "@mlxts/core";
+import type { MlxtsError } from "@mlxts/common/errors";
 
 const MAX_STEPS = 256;
 const MAX_DEPTH = 8;
