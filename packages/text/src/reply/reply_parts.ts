@@ -27,7 +27,11 @@ export class PartCollector {
     const kept = this.reasoningBegun ? text : text.replace(/^\n+/, "");
     if (kept === "") return;
     this.reasoningBegun = true;
-    this.add("reasoning", kept, endOf(kept, (unit) => unit === "\n"));
+    this.add(
+      "reasoning",
+      kept,
+      endOf(kept, (unit) => unit === "\n"),
+    );
   }
 
   endReasoning(): void {
@@ -39,7 +43,11 @@ export class PartCollector {
     const kept = this.skipsLineFeeds ? text.replace(/^\n+/, "") : text;
     if (kept === "") return;
     this.skipsLineFeeds = false;
-    this.add("text", kept, endOf(kept, (unit) => unit.trim() === ""));
+    this.add(
+      "text",
+      kept,
+      endOf(kept, (unit) => unit.trim() === ""),
+    );
   }
 
   call(name: string, args: string): void {
