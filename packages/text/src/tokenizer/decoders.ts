@@ -152,6 +152,7 @@ function replaceText(wanted: string, content: string): DecoderFactory {
     return {
       push(piece, ends) {
         let rest = piece;
+        let length = 0;
         const parts: string[] = [];
         while (rest !== "") {
           const { text, found, rest: after } = matcher.push(rest);
@@ -159,6 +160,8 @@ function replaceText(wanted: string, content: string): DecoderFactory {
           if (found === undefined) break;
           parts.push(content);
           work.spend(content.length);
+          length += content.length;
+          if (length > MAX_CHARACTERS) throw work.exceeded("makes too long a text");
           rest = after;
         }
         if (ends) parts.push(matcher.end());
@@ -176,7 +179,7 @@ function replace(fields: StepFields): DecoderFactory {
   const plain = isObject(pattern) && typeof pattern.String === "string" ? pattern.String : "";
   if (plain !== "") return replaceText(plain, content);
   const change = replaceMatches(matcher, content);
-  return wholeTokens((token, _isFirst, out, work) => out(token === "" ? "" : change(token, work), true));
+  return wholeTokens((token, _isFirst, out, work) => out(change(token, work), true));
 }
 
 const ENGLISH = [
@@ -290,7 +293,7 @@ export class TokenDecoder {
       this.parts.push(text);
       this.characters += text.length;
       work.spend(text.length / 16);
-      if (this.characters > MAX_CHARACTERS) throw work.exceeded("makes too long a text");
+      if (this.characters > 4 * MAX_CHARACTERS) throw work.exceeded("makes too long a text");
     };
     const steps: Step[] = [];
     for (const factory of [...factories].reverse()) {
@@ -316,6 +319,7 @@ export class TokenDecoder {
   take(): string {
     const text = this.parts.length === 1 ? (this.parts[0] as string) : this.parts.join("");
     this.parts = [];
+    this.characters = 0;
     return text;
   }
 }

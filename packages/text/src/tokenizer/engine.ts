@@ -20,13 +20,14 @@ export interface EncodeSettings {
   mark?: string | undefined;
 }
 
-/** So many pieces are encoded between two points where an asynchronous call may pause. */
-const PIECES_IN_A_SLICE = 2048;
+/** Longer texts are split, and longer pieces encoded, in slices: an asynchronous call may pause between them. */
+const LONG_TEXT = 1 << 12;
 
 /** What a `tokenizer.json` says: texts become ids, ids become texts. */
 export class TokenizerEngine {
   readonly addedTokens: readonly AddedToken[];
   private readonly path: string;
+  private readonly longText: number;
   private readonly vocabulary: Vocabulary;
   private readonly normalizer: Normalizer;
   private readonly stripsLeft: boolean;
@@ -40,10 +41,12 @@ export class TokenizerEngine {
 
   /**
    * @param templates sources of the checkpoint's chat templates
+   * @param longText longer texts are encoded in slices
    * @throws MlxtsError `Io` that names the part of the file that is malformed or not supported
    */
-  constructor(path: string, json: Json, templates: readonly string[], maxSteps: number) {
+  constructor(path: string, json: Json, templates: readonly string[], maxSteps: number, longText = LONG_TEXT) {
     this.path = path;
+    this.longText = longText;
     const refuse: Refuse = (part, rule) =>
       new MlxtsError("Io", `${path}: \`${part}\` must ${rule}`, { path, operation: "parse" });
     if (!isObject(json.model)) throw refuse("model", "be an object");
@@ -89,7 +92,6 @@ export class TokenizerEngine {
     const ids: number[] = [];
     const text = given.isWellFormed() ? given : given.toWellFormed();
     const added = settings.parses ? this.all : this.harmless();
-    let pieces: string[] = [];
     for (const outer of added.plain.segments(text, work)) {
       if (outer.id !== -1) {
         ids.push(outer.id);
@@ -103,19 +105,30 @@ export class TokenizerEngine {
         }
         let part = normalized.slice(inner.start, inner.end);
         if (settings.mark !== undefined) part = part.replaceAll(settings.mark, "");
-        pieces = [];
         if (part === "") continue;
-        if (this.preTokenizer)
-          this.preTokenizer.split(part, outer.start === 0 && inner.start === 0 && !this.stripsStart(text), pieces, work);
-        else pieces.push(part);
-        for (const [index, piece] of pieces.entries()) {
-          this.model.encode(piece, ids, work);
-          if (index % PIECES_IN_A_SLICE === PIECES_IN_A_SLICE - 1) yield;
-        }
+        const startsText = outer.start === 0 && inner.start === 0 && !this.stripsStart(text);
+        yield* this.encodePart(part, startsText, ids, work);
       }
       yield;
     }
     return this.postProcessor ? this.postProcessor(ids, settings.adds, work) : ids;
+  }
+
+  private *encodePart(part: string, startsText: boolean, ids: number[], work: Work): Generator<void> {
+    const { preTokenizer, model } = this;
+    let slices: Iterable<string[]> = [[part]];
+    if (preTokenizer && part.length > this.longText) slices = preTokenizer.slices(part, startsText, work);
+    else if (preTokenizer) {
+      const pieces: string[] = [];
+      preTokenizer.split(part, startsText, pieces, work);
+      slices = [pieces];
+    }
+    for (const pieces of slices) {
+      for (const piece of pieces)
+        if (piece.length > this.longText && model.encodeInSlices) yield* model.encodeInSlices(piece, ids, work);
+        else model.encode(piece, ids, work);
+      yield;
+    }
   }
 
   /** Whether the normalizer removes white space at the beginning: what follows does not begin the text then. */

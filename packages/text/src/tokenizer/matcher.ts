@@ -35,10 +35,10 @@ class NativeMatcher implements Matcher {
   }
 }
 
-class TextMatcher implements Matcher {
+export class TextMatcher implements Matcher {
   start = 0;
   end = 0;
-  private readonly wanted: string;
+  readonly wanted: string;
 
   constructor(wanted: string) {
     this.wanted = wanted;
@@ -71,23 +71,37 @@ export function regexMatcher(source: string, refuse: (rule: string) => MlxtsErro
   }
 }
 
-/** Calls `found` for each match, as Oniguruma finds them: an empty one does not follow the end of another directly. */
-export function eachMatch(
-  matcher: Matcher,
-  text: string,
-  work: Work,
-  found: (start: number, end: number) => void,
-): void {
-  let from = 0;
-  let lastEnd = -1;
-  while (from <= text.length && matcher.find(text, from, work)) {
-    const { start, end } = matcher;
-    if (start === end && end === lastEnd) {
-      from = Math.max(from, end) + ((text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1);
-      continue;
+/** The matches in a text, as Oniguruma finds them: an empty one does not follow the end of another directly. */
+export class Matches {
+  start = 0;
+  end = 0;
+  private readonly matcher: Matcher;
+  private readonly text: string;
+  private readonly work: Work;
+  private from = 0;
+  private lastEnd = -1;
+
+  constructor(matcher: Matcher, text: string, work: Work) {
+    this.matcher = matcher;
+    this.text = text;
+    this.work = work;
+  }
+
+  /** Finds the next match: it is then from `start` to `end`. */
+  next(): boolean {
+    const { matcher, text, work } = this;
+    while (this.from <= text.length && matcher.find(text, this.from, work)) {
+      const { start, end } = matcher;
+      if (start === end && end === this.lastEnd) {
+        this.from = end + ((text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1);
+        continue;
+      }
+      this.from = end;
+      this.lastEnd = end;
+      this.start = start;
+      this.end = end;
+      return true;
     }
-    from = end;
-    lastEnd = end;
-    found(start, end);
+    return false;
   }
 }

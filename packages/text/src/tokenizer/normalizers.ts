@@ -1,6 +1,6 @@
 import { toByteCharacters } from "./byte_level.ts";
 import { trimmedEnd, WHITESPACE_AT_START } from "./characters.ts";
-import { eachMatch, type Matcher } from "./matcher.ts";
+import { type Matcher, Matches, TextMatcher } from "./matcher.ts";
 import { readPrecompiled } from "./precompiled.ts";
 import type { StepFields } from "./step_fields.ts";
 import type { Work } from "./work.ts";
@@ -8,8 +8,8 @@ import type { Work } from "./work.ts";
 /** Changes a text before it is split. */
 export type Normalizer = (text: string, work: Work) => string;
 
-/** A text of more characters is refused: files may lengthen it in each of many steps. */
-export const MAX_CHARACTERS = 2 ** 26;
+/** A text may not be made longer than so many characters, and four times as long: each of many steps may lengthen it. */
+export const MAX_CHARACTERS = 2 ** 24;
 
 const inOrder =
   (steps: readonly Normalizer[]): Normalizer =>
@@ -19,23 +19,36 @@ const inOrder =
     return changed;
   };
 
+const TOO_LONG = "would take too much memory with this tokenizer: give it in parts";
+
 /** Puts `content` in the place of each match. */
 export function replaceMatches(matcher: Matcher, content: string): Normalizer {
+  if (matcher instanceof TextMatcher && matcher.wanted !== "") return replaceText(matcher.wanted, content);
   return (text, work) => {
     const parts: string[] = [];
     let last = 0;
     let length = 0;
-    eachMatch(matcher, text, work, (start, end) => {
-      parts.push(text.slice(last, start), content);
-      length += start - last + content.length;
-      if (length > MAX_CHARACTERS)
-        throw work.exceeded("would take too much memory with this tokenizer: give it in parts");
-      last = end;
-    });
+    const matches = new Matches(matcher, text, work);
+    while (text !== "" && matches.next()) {
+      parts.push(text.slice(last, matches.start), content);
+      length += matches.start - last + content.length;
+      if (length > Math.max(MAX_CHARACTERS, 4 * text.length)) throw work.exceeded(TOO_LONG);
+      last = matches.end;
+    }
     if (parts.length === 0) return text;
     work.spend(parts.length + length / 16);
     parts.push(text.slice(last));
     return parts.join("");
+  };
+}
+
+function replaceText(wanted: string, content: string): Normalizer {
+  return (text, work) => {
+    const parts = text.split(wanted);
+    const length = text.length + (parts.length - 1) * (content.length - wanted.length);
+    if (length > Math.max(MAX_CHARACTERS, 4 * text.length)) throw work.exceeded(TOO_LONG);
+    work.spend(parts.length + length / 16);
+    return parts.length === 1 ? text : parts.join(content);
   };
 }
 
@@ -68,7 +81,7 @@ function bert(fields: StepFields): Normalizer {
   const lowercases = fields.boolean("lowercase", true);
   const steps: Normalizer[] = [];
   if (fields.boolean("clean_text", true))
-    steps.push(replaced(/(?![\t\n\r])[\u0000\ufffd\p{Cc}\p{Cf}\p{Co}]/gu, ""), replaced(/\p{White_Space}/gu, " "));
+    steps.push(replaced(/(?![\t\n\r])[\ufffd\p{Cc}\p{Cf}\p{Co}]/gu, ""), replaced(/\p{White_Space}/gu, " "));
   if (fields.boolean("handle_chinese_chars", true)) steps.push(replaced(CHINESE, " $& "));
   if (fields.boolean("strip_accents", lowercases)) steps.push(form("NFD"), replaced(/\p{Mn}/gu, ""));
   if (lowercases) steps.push(lowercase);
@@ -86,6 +99,7 @@ function strip(left: boolean, right: boolean): Normalizer {
 
 /** What SentencePiece's rules `nmt` remove, and what they make a space. */
 const nmt = inOrder([
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are removed
   replaced(/[\u0001-\u0008\u000b\u000e-\u001f\u007f\u008f\u009f]/g, ""),
   replaced(/[\t\n\f\r\u1680\u200b-\u200f\u2028\u2029\u2581\ufeff\ufffd]/g, " "),
 ]);

@@ -5,6 +5,7 @@ import type { Work } from "./work.ts";
 export type PostProcessor = (ids: number[], adds: boolean, work: Work) => number[];
 
 const MAX_ITEMS = 256;
+const MAX_IDS = 2 ** 25;
 
 /** The id in a pair of token and id. */
 function pairId(fields: StepFields, name: string): number {
@@ -37,6 +38,7 @@ function template(fields: StepFields): PostProcessor {
       if (item !== "text" && !adds) continue;
       const more = item === "text" ? ids : item;
       work.spend(1 + more.length);
+      if (all.length + more.length > MAX_IDS) throw work.exceeded("makes too many ids");
       for (const id of more) all.push(id);
     }
     return all;

@@ -1,5 +1,5 @@
 import { toByteCharacters } from "./byte_level.ts";
-import { eachMatch, type Matcher, regexMatcher, textMatcher } from "./matcher.ts";
+import { type Matcher, Matches, regexMatcher, textMatcher } from "./matcher.ts";
 import { scriptStarts } from "./scripts.ts";
 import type { StepFields } from "./step_fields.ts";
 import type { Work } from "./work.ts";
@@ -11,10 +11,83 @@ export interface PreTokenizer {
    * @param startsText whether `text` is the beginning of the whole text
    */
   split(text: string, startsText: boolean, pieces: string[], work: Work): void;
+  /** The same for long texts, some pieces at a time. */
+  slices(text: string, startsText: boolean, work: Work): Generator<string[]>;
 }
 
 const BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"] as const;
 export type Behavior = (typeof BEHAVIORS)[number];
+
+/** So many pieces are given at a time. */
+const PIECES_IN_A_SLICE = 2048;
+/** Longer pieces are split in slices by the steps that follow. */
+const LONG_PIECE = 1 << 14;
+
+/** Splits a text at the matches of a pattern, some pieces at a time. */
+class SplitRun {
+  private readonly text: string;
+  private readonly behavior: Behavior;
+  private readonly invert: boolean;
+  private readonly matches: Matches;
+  /** The piece that may still grow. */
+  private begin = 0;
+  private end = 0;
+  private previous = false;
+  private any = false;
+  private last = 0;
+
+  constructor(text: string, matcher: Matcher, behavior: Behavior, invert: boolean, work: Work) {
+    this.text = text;
+    this.behavior = behavior;
+    this.invert = invert;
+    this.matches = new Matches(matcher, text, work);
+  }
+
+  /** Appends pieces until there are `most`. Returns whether the text has ended. */
+  fill(pieces: string[], most: number): boolean {
+    const { text, matches, invert } = this;
+    while (pieces.length < most) {
+      if (!matches.next()) {
+        if (this.last < text.length) this.part(text.length, invert, pieces);
+        this.flush(pieces);
+        return true;
+      }
+      if (matches.start > this.last) this.part(matches.start, invert, pieces);
+      this.part(matches.end, !invert, pieces);
+      this.last = matches.end;
+    }
+    return false;
+  }
+
+  /** The text up to `to` is a match, or what is between two. */
+  private part(to: number, isMatch: boolean, pieces: string[]): void {
+    if (!this.joins(isMatch)) this.flush(pieces);
+    if (this.behavior === "Removed" && isMatch) this.begin = to;
+    this.end = to;
+    this.previous = isMatch;
+    this.any = true;
+  }
+
+  /** Whether a part belongs to the piece before it. */
+  private joins(isMatch: boolean): boolean {
+    if (!this.any) return false;
+    switch (this.behavior) {
+      case "MergedWithPrevious":
+        return isMatch && !this.previous;
+      case "MergedWithNext":
+        return !isMatch && this.previous;
+      case "Contiguous":
+        return isMatch === this.previous;
+      default:
+        return false;
+    }
+  }
+
+  private flush(pieces: string[]): void {
+    if (this.end > this.begin) pieces.push(this.text.slice(this.begin, this.end));
+    this.begin = this.end;
+  }
+}
 
 /** Splits at the matches of a pattern. `invert`: what the pattern does not match counts as its matches. */
 export class Split implements PreTokenizer {
@@ -29,39 +102,46 @@ export class Split implements PreTokenizer {
   }
 
   split(text: string, _startsText: boolean, pieces: string[], work: Work): void {
+    if (text !== "") this.run(text, work).fill(pieces, Number.POSITIVE_INFINITY);
+  }
+
+  *slices(text: string, _startsText: boolean, work: Work): Generator<string[]> {
+    const run = this.run(text, work);
+    for (let ended = text === ""; !ended; ) {
+      const pieces: string[] = [];
+      ended = run.fill(pieces, PIECES_IN_A_SLICE);
+      yield pieces;
+    }
+  }
+
+  private run(text: string, work: Work): SplitRun {
+    return new SplitRun(text, this.matcher, this.behavior, this.invert, work);
+  }
+}
+
+/** A step that changes a text and then leaves it whole or lets another split it. */
+abstract class ChangingStep implements PreTokenizer {
+  protected abstract readonly splitter: PreTokenizer | undefined;
+  protected abstract change(text: string, startsText: boolean, work: Work): string;
+  /** Changes pieces after splitting. */
+  protected finish(_pieces: string[], _begin: number, _work: Work): void {}
+
+  split(text: string, startsText: boolean, pieces: string[], work: Work): void {
     if (text === "") return;
-    const { behavior, invert } = this;
-    /** What is merged to the piece that comes next begins here. */
-    let begin = 0;
-    let end = 0;
-    let previous = false;
-    let any = false;
-    const flush = () => {
-      if (end > begin) pieces.push(text.slice(begin, end));
-      begin = end;
-    };
-    const part = (to: number, isMatch: boolean) => {
-      const joins =
-        any &&
-        (behavior === "MergedWithPrevious"
-          ? isMatch && !previous
-          : behavior === "MergedWithNext"
-            ? previous && !isMatch
-            : behavior === "Contiguous" && isMatch === previous);
-      if (!joins) flush();
-      if (behavior === "Removed" && isMatch) begin = to;
-      end = to;
-      previous = isMatch;
-      any = true;
-    };
-    let last = 0;
-    eachMatch(this.matcher, text, work, (start, stop) => {
-      if (start > last) part(start, invert);
-      part(stop, !invert);
-      last = stop;
-    });
-    if (last < text.length) part(text.length, invert);
-    flush();
+    const begin = pieces.length;
+    const changed = this.change(text, startsText, work);
+    if (this.splitter) this.splitter.split(changed, false, pieces, work);
+    else pieces.push(changed);
+    this.finish(pieces, begin, work);
+  }
+
+  *slices(text: string, startsText: boolean, work: Work): Generator<string[]> {
+    if (text === "") return;
+    const changed = this.change(text, startsText, work);
+    for (const pieces of this.splitter ? this.splitter.slices(changed, false, work) : [[changed]]) {
+      this.finish(pieces, 0, work);
+      yield pieces;
+    }
   }
 }
 
@@ -97,37 +177,73 @@ class Sequence implements PreTokenizer {
   }
 
   split(text: string, startsText: boolean, pieces: string[], work: Work): void {
-    let current = [text];
-    for (const step of this.steps) {
+    this.splitFrom(0, [text], startsText, pieces, work);
+  }
+
+  private splitFrom(first: number, texts: string[], startsText: boolean, pieces: string[], work: Work): void {
+    let current = texts;
+    for (let index = first; index < this.steps.length; index++) {
+      const step = this.steps[index] as PreTokenizer;
       const next: string[] = [];
-      for (const [index, piece] of current.entries()) step.split(piece, startsText && index === 0, next, work);
+      for (let at = 0; at < current.length; at++) step.split(current[at] as string, startsText && at === 0, next, work);
       work.spend(next.length);
       current = next;
     }
     for (const piece of current) pieces.push(piece);
   }
+
+  slices(text: string, startsText: boolean, work: Work): Generator<string[]> {
+    return this.slicesFrom(0, text, startsText, work);
+  }
+
+  private *slicesFrom(first: number, text: string, startsText: boolean, work: Work): Generator<string[]> {
+    const step = this.steps[first];
+    if (step === undefined) {
+      yield [text];
+      return;
+    }
+    let starts = startsText;
+    for (const slice of step.slices(text, startsText, work)) {
+      let short: string[] = [];
+      const flush = () => {
+        const pieces: string[] = [];
+        this.splitFrom(first + 1, short, starts, pieces, work);
+        starts &&= short.length === 0;
+        short = [];
+        return pieces;
+      };
+      for (const piece of slice) {
+        if (piece.length <= LONG_PIECE) short.push(piece);
+        else {
+          yield flush();
+          yield* this.slicesFrom(first + 1, piece, starts, work);
+          starts = false;
+        }
+      }
+      yield flush();
+    }
+  }
 }
 
-class Metaspace implements PreTokenizer {
+class Metaspace extends ChangingStep {
+  protected readonly splitter: Split | undefined;
   private readonly replacement: string;
   private readonly scheme: "always" | "first" | "never";
-  private readonly splitter: Split | undefined;
 
   constructor(fields: StepFields) {
+    super();
     this.replacement = fields.character("replacement");
     this.scheme = prependScheme(fields);
     const splits = fields.boolean("split", true);
     this.splitter = splits ? new Split(textMatcher(this.replacement), "MergedWithNext") : undefined;
   }
 
-  split(text: string, startsText: boolean, pieces: string[], work: Work): void {
-    const { replacement, scheme, splitter } = this;
-    let changed = text.split(" ").join(replacement);
+  protected override change(text: string, startsText: boolean, work: Work): string {
+    const { replacement, scheme } = this;
+    work.spend(text.length / 16);
+    const changed = text.split(" ").join(replacement);
     const prepends = scheme === "always" || (scheme === "first" && startsText);
-    if (prepends && !changed.startsWith(replacement)) changed = replacement + changed;
-    work.spend(changed.length / 16);
-    if (splitter) splitter.split(changed, false, pieces, work);
-    else if (changed !== "") pieces.push(changed);
+    return prepends && !changed.startsWith(replacement) ? replacement + changed : changed;
   }
 }
 
@@ -140,24 +256,25 @@ export function prependScheme(fields: StepFields): "always" | "first" | "never" 
 }
 
 /** Splits as GPT-2 does; the pieces are then written in the characters that stand for their bytes. */
-export class ByteLevel implements PreTokenizer {
+export class ByteLevel extends ChangingStep {
+  protected readonly splitter: Split | undefined;
   private readonly addsSpace: boolean;
-  private readonly splitter: Split | undefined;
   /** Whether pieces are left as they are: the model then takes their bytes itself. */
   leavesText = false;
 
   constructor(fields: StepFields) {
+    super();
     this.addsSpace = fields.boolean("add_prefix_space", true);
     const refuse = (rule: string) => fields.refuse(rule);
     const splits = fields.boolean("use_regex", true);
     this.splitter = splits ? new Split(regexMatcher(GPT2, refuse), "Isolated") : undefined;
   }
 
-  split(text: string, _startsText: boolean, pieces: string[], work: Work): void {
-    const changed = this.addsSpace && !text.startsWith(" ") ? ` ${text}` : text;
-    const begin = pieces.length;
-    if (this.splitter) this.splitter.split(changed, false, pieces, work);
-    else if (changed !== "") pieces.push(changed);
+  protected override change(text: string): string {
+    return this.addsSpace && !text.startsWith(" ") ? ` ${text}` : text;
+  }
+
+  protected override finish(pieces: string[], begin: number, work: Work): void {
     if (this.leavesText) return;
     for (let at = begin; at < pieces.length; at++) {
       pieces[at] = toByteCharacters(pieces[at] as string);
@@ -166,14 +283,26 @@ export class ByteLevel implements PreTokenizer {
   }
 }
 
-class FixedLength implements PreTokenizer {
+/** A step that splits a text at once. */
+abstract class WholeStep implements PreTokenizer {
+  abstract split(text: string, startsText: boolean, pieces: string[], work: Work): void;
+
+  *slices(text: string, startsText: boolean, work: Work): Generator<string[]> {
+    const pieces: string[] = [];
+    this.split(text, startsText, pieces, work);
+    yield pieces;
+  }
+}
+
+class FixedLength extends WholeStep {
   private readonly length: number;
 
   constructor(length: number) {
+    super();
     this.length = length;
   }
 
-  split(text: string, _startsText: boolean, pieces: string[], work: Work): void {
+  override split(text: string, _startsText: boolean, pieces: string[], work: Work): void {
     const characters = [...text];
     work.spend(characters.length);
     for (let at = 0; at < characters.length; at += this.length)
@@ -181,8 +310,8 @@ class FixedLength implements PreTokenizer {
   }
 }
 
-class UnicodeScripts implements PreTokenizer {
-  split(text: string, _startsText: boolean, pieces: string[], work: Work): void {
+class UnicodeScripts extends WholeStep {
+  override split(text: string, _startsText: boolean, pieces: string[], work: Work): void {
     work.spend(8 * text.length);
     const starts = scriptStarts(text);
     for (const [index, start] of starts.entries()) pieces.push(text.slice(start, starts[index + 1]));

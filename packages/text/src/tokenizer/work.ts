@@ -24,6 +24,11 @@ export class Work {
     if (this.left < 0) throw this.exceeded(`takes more than ${this.most} steps (maxSteps)`);
   }
 
+  /** Begins anew, for the next call. */
+  renew(): void {
+    this.left = this.most;
+  }
+
   exceeded(reason: string): MlxtsError {
     const { path, what } = this;
     return new MlxtsError("LimitExceeded", `${path}: ${what} ${reason}`, { path, reason });

@@ -34,6 +34,11 @@ export class MergeQueue {
 
   /** Merges all that was pushed and appends the ids. */
   run(ids: number[], work: Work): void {
+    for (const _ of this.runInSlices(ids, work));
+  }
+
+  /** The same with pauses, in which the queue must be left alone. */
+  *runInSlices(ids: number[], work: Work): Generator<void> {
     const { symbols, next, previous, merges, length } = this;
     for (let at = 0; at < length; at++) {
       next[at] = at + 1 < length ? at + 1 : -1;
@@ -46,6 +51,7 @@ export class MergeQueue {
       if (++steps === 4096) {
         work.spend(4 * steps);
         steps = 0;
+        yield;
       }
       const rank = Math.floor(key / POSITIONS);
       const at = key - rank * POSITIONS;

@@ -7,6 +7,8 @@ import type { Work } from "../work.ts";
 export interface Model {
   /** Appends the ids of a piece, which is not empty. */
   encode(piece: string, ids: number[], work: Work): void;
+  /** The same for a long piece, with pauses in which other pieces may be encoded. */
+  encodeInSlices?(piece: string, ids: number[], work: Work): Generator<void>;
 }
 
 /** What a model is made of. */

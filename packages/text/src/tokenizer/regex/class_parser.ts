@@ -3,7 +3,7 @@ import { ESCAPED_CLASSES, POSIX_CLASSES, propertyClass } from "./properties.ts";
 import { type Reader, readEscapedCharacter } from "./reader.ts";
 
 const MAX_DEPTH = 16;
-const escape = (codePoint: number) => `\\u{${codePoint.toString(16)}}`;
+const escaped = (codePoint: number) => `\\u{${codePoint.toString(16)}}`;
 
 /** Reads a class after its opening bracket. */
 export function parseClass(reader: Reader, ignoreCase: boolean, depth = 0): CharSet {
@@ -48,14 +48,14 @@ export function parseClass(reader: Reader, ignoreCase: boolean, depth = 0): Char
       continue;
     }
     const first = member(reader);
-    let range = escape(first);
+    let range = escaped(first);
     if (reader.at("-") && !reader.at("-]") && !reader.at("-[") && !reader.at("-&&")) {
       reader.take("-");
       if (reader.at("\\") && escapedSet(reader) !== undefined)
         throw new PatternError("a range to a class is not supported");
       const last = member(reader);
       if (last < first) throw new PatternError("a range of a class is empty");
-      range = `${range}-${escape(last)}`;
+      range = `${range}-${escaped(last)}`;
     }
     if (ignoreCase) folded += range;
     else plain += range;
