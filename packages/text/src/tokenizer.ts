@@ -1,4 +1,4 @@
-import { MlxtsError, printAsJson, wrongKind, wrongValue } from "@mlxts/common/errors";
+import { printAsJson, wrongKind, wrongValue } from "@mlxts/common/errors";
 import { checkOptionNames } from "@mlxts/common/options";
 import {
   type ChatTemplates,
@@ -23,7 +23,7 @@ export interface ChatMessage {
 export interface TokenizerOptions {
   /**
    * The most steps of work that one call of `encode` or `decode` may take, apart from 1024 steps more for each character of
-   * a text and each id. A million steps take some 10 ms. Default 2²⁶.
+   * a text and each id. A million steps take up to 30 ms. Default 2²⁵.
    */
   maxSteps?: number;
   /**
@@ -100,7 +100,7 @@ export class Tokenizer {
       maxTemplateCharacters: true,
       maxTemplateSteps: true,
     });
-    const { maxSteps = 2 ** 26, maxTemplateCharacters = 2 ** 23, maxTemplateSteps = 2 ** 24 } = options;
+    const { maxSteps = 2 ** 25, maxTemplateCharacters = 2 ** 23, maxTemplateSteps = 2 ** 24 } = options;
     for (const [name, value] of Object.entries({ maxSteps, maxTemplateCharacters, maxTemplateSteps })) {
       if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
       if (!(value >= 1 && value <= 0x7fffffff)) throw wrongValue(op, name, "be from 1 to 2147483647", value);

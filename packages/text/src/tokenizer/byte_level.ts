@@ -32,9 +32,15 @@ export function utf8Of(text: string): Uint8Array {
   return buffer.subarray(0, length);
 }
 
+const CODES = Uint16Array.from(BYTE_CHARACTERS, (character) => character.charCodeAt(0));
+const CHUNK = 4096;
+
 /** A text with the characters that stand for its bytes. */
 export function toByteCharacters(text: string): string {
-  let mapped = "";
-  for (const byte of utf8Of(text)) mapped += BYTE_CHARACTERS[byte];
-  return mapped;
+  const bytes = utf8Of(text);
+  const codes = Uint16Array.from(bytes, (byte) => CODES[byte] as number);
+  if (codes.length <= CHUNK) return String.fromCharCode(...codes);
+  const parts: string[] = [];
+  for (let at = 0; at < codes.length; at += CHUNK) parts.push(String.fromCharCode(...codes.subarray(at, at + CHUNK)));
+  return parts.join("");
 }

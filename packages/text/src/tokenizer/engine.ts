@@ -57,7 +57,7 @@ export class TokenizerEngine {
     };
     const normalizer = fieldsOf("normalizer");
     this.normalizer = normalizer ? readNormalizer(normalizer) : (text) => text;
-    this.stripsLeft = normalizer !== undefined && stripsLeft(normalizer);
+    this.stripsLeft = stripsLeft(json.normalizer);
     const preTokenizer = fieldsOf("pre_tokenizer");
     this.preTokenizer = preTokenizer && readPreTokenizer(preTokenizer);
     const postProcessor = fieldsOf("post_processor");

@@ -2,7 +2,7 @@ import { toByteCharacters } from "./byte_level.ts";
 import { trimmedEnd, WHITESPACE_AT_START } from "./characters.ts";
 import { type Matcher, Matches, TextMatcher } from "./matcher.ts";
 import { readPrecompiled } from "./precompiled.ts";
-import type { StepFields } from "./step_fields.ts";
+import { isObject, type StepFields } from "./step_fields.ts";
 import type { Work } from "./work.ts";
 
 /** Changes a text before it is split. */
@@ -19,7 +19,7 @@ const inOrder =
     return changed;
   };
 
-const TOO_LONG = "would take too much memory with this tokenizer: give it in parts";
+export const TOO_LONG = "would take too much memory with this tokenizer: give it in parts";
 
 /** Puts `content` in the place of each match. */
 export function replaceMatches(matcher: Matcher, content: string): Normalizer {
@@ -104,10 +104,11 @@ const nmt = inOrder([
   replaced(/[\t\n\f\r\u1680\u200b-\u200f\u2028\u2029\u2581\ufeff\ufffd]/g, " "),
 ]);
 
-/** Whether one of the steps removes white space at the beginning. */
-export function stripsLeft(fields: StepFields): boolean {
-  if (fields.type === "Sequence") return fields.steplist("normalizers").some(stripsLeft);
-  return fields.type === "Strip" && fields.boolean("strip_left", true);
+/** Whether one of the steps of a normalizer that was read removes white space at the beginning. */
+export function stripsLeft(json: unknown): boolean {
+  if (!isObject(json)) return false;
+  if (Array.isArray(json.normalizers)) return json.normalizers.some(stripsLeft);
+  return json.type === "Strip" && json.strip_left !== false;
 }
 
 export function readNormalizer(fields: StepFields): Normalizer {
@@ -139,7 +140,8 @@ export function readNormalizer(fields: StepFields): Normalizer {
     }
     case "ByteLevel":
       return (text, work) => {
-        work.spend(text.length);
+        work.spend(4 * text.length);
+        if (text.length > MAX_CHARACTERS) throw work.exceeded(TOO_LONG);
         return toByteCharacters(text);
       };
     default:

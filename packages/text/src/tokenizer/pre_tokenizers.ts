@@ -1,5 +1,6 @@
 import { toByteCharacters } from "./byte_level.ts";
 import { type Matcher, Matches, regexMatcher, textMatcher } from "./matcher.ts";
+import { MAX_CHARACTERS, TOO_LONG } from "./normalizers.ts";
 import { scriptStarts } from "./scripts.ts";
 import type { StepFields } from "./step_fields.ts";
 import type { Work } from "./work.ts";
@@ -277,8 +278,10 @@ export class ByteLevel extends ChangingStep {
   protected override finish(pieces: string[], begin: number, work: Work): void {
     if (this.leavesText) return;
     for (let at = begin; at < pieces.length; at++) {
-      pieces[at] = toByteCharacters(pieces[at] as string);
-      work.spend((pieces[at] as string).length);
+      const piece = pieces[at] as string;
+      work.spend(4 * piece.length);
+      if (piece.length > MAX_CHARACTERS) throw work.exceeded(TOO_LONG);
+      pieces[at] = toByteCharacters(piece);
     }
   }
 }
