@@ -2,7 +2,6 @@ import { join } from "node:path";
 import { MAX_TEMPLATE_BYTES } from "./chat_template.ts";
 import { checkDirectory } from "./directory.ts";
 import { readJson, readOptionalJson, readText, unlessMissing } from "./json.ts";
-import { withinTime } from "./time_limit.ts";
 import { type TokenizerFiles, Tokenizer as TokenizerOfFiles, type TokenizerOptions } from "./tokenizer.ts";
 
 /**
@@ -14,6 +13,7 @@ export function readTokenizerFiles(directory: string): TokenizerFiles {
   return {
     "tokenizer.json": readJson(join(directory, "tokenizer.json")),
     "tokenizer_config.json": readOptionalJson(directory, "tokenizer_config.json"),
+    "special_tokens_map.json": readOptionalJson(directory, "special_tokens_map.json"),
     "chat_template.jinja": unlessMissing(() => readText(join(directory, "chat_template.jinja"), MAX_TEMPLATE_BYTES)),
     "chat_template.json": readOptionalJson(directory, "chat_template.json"),
   };
@@ -30,9 +30,5 @@ export class Tokenizer extends TokenizerOfFiles {
    */
   constructor(directory: string, options: TokenizerOptions = {}) {
     super(readTokenizerFiles(directory), options, directory);
-  }
-
-  protected override withinTime<T>(limitMs: number, tooLong: () => Error, run: () => T): T {
-    return withinTime(limitMs, tooLong, run);
   }
 }

@@ -1,5 +1,4 @@
-import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
-import { MlxtsError, printAsJson, wrongKind, wrongValue } from "@mlxts/common/errors";
+import { printAsJson, wrongKind, wrongValue } from "@mlxts/common/errors";
 import { checkOptionNames } from "@mlxts/common/options";
 import {
   type ChatTemplates,
@@ -9,7 +8,10 @@ import {
   type TemplateFiles,
   type TemplateLimits,
 } from "./chat_template.ts";
-import { checkTokenizerJson, type TokenizerShape } from "./tokenizer_json.ts";
+import { isControlToken } from "./tokenizer/added_tokens.ts";
+import type { TokenDecoder } from "./tokenizer/decoders.ts";
+import { TokenizerEngine } from "./tokenizer/engine.ts";
+import { unusedMark, withMarks } from "./tokenizer/marks.ts";
 
 export interface ChatMessage {
   role: string;
@@ -20,10 +22,10 @@ export interface ChatMessage {
 /** Limits on the time and memory that a checkpoint's files may take. Raise them for files that you trust. */
 export interface TokenizerOptions {
   /**
-   * Milliseconds that one call may take: `encode`, `decode` or the constructor. Default 5000. `encode` has 100 ms
-   * more for every 1000 characters of its text.
+   * The most steps of work that one call of `encode` or `decode` may take, apart from 1024 steps more for each character of
+   * a text and each id. A million steps take up to 30 ms. Default 2²⁵.
    */
-  timeLimitMs?: number;
+  maxSteps?: number;
   /**
    * The most characters of one value of a chat template; all its values together may have four times as many. Default
    * 2²³. To these limits 4 and 64 times the length of the messages and variables are added.
@@ -41,31 +43,48 @@ export interface ChatOptions {
   template?: string;
 }
 
+export interface EncodeOptions {
+  /** Whether the special tokens of the file come before and after the text: `add` (the default) or `none`. */
+  specialTokens?: "add" | "none";
+  /**
+   * Whether the text of a control token, such as `<|im_end|>`, becomes that token. Default true. False for texts of users:
+   * what they write then stays text. Control tokens are special tokens, those of the form `<|…|>`, and others that the
+   * checkpoint's chat templates write.
+   */
+  parse?: boolean;
+}
+
+export interface EncodeChatOptions extends ChatOptions {
+  /** Whether texts of control tokens within messages and variables become these tokens. Default false. */
+  parse?: boolean;
+}
+
+export interface DecodeOptions {
+  /** Whether special tokens are left out. Default true. */
+  skipSpecialTokens?: boolean;
+}
+
 /** The files of a checkpoint that a tokenizer is made of, by their names: parsed JSON, and texts. */
 export interface TokenizerFiles extends TemplateFiles {
   "tokenizer.json": object;
+  "special_tokens_map.json"?: object | undefined;
 }
 
-/** The most characters that the tokenizer library takes in one call. */
-const MAX_CHARACTERS = 2 ** 24;
-/** The most nodes of its search for the tokens of a unigram vocabulary. */
-const MAX_UNIGRAM_NODES = 2 ** 23;
-/** Up to so many characters, well-known tokenizers take less time than the limit of time itself. */
-const SHORT_TEXT = 10_000;
+/** Steps of work for each character of a text and each id. */
+const STEPS_PER_CHARACTER = 1024;
+/** An asynchronous call pauses after so many milliseconds. */
+const SLICE_MS = 8;
 
 /**
  * The tokenizer of a checkpoint (`tokenizer.json`) and its chat templates. The files are not trusted: their regular
  * expressions and templates run with limits on time and memory.
  */
 export class Tokenizer {
-  private readonly tokenizer: HuggingFaceTokenizer;
+  private readonly engine: TokenizerEngine;
   private readonly path: string;
-  private readonly shape: TokenizerShape;
-  /** Whether the vocabulary has a token for unknown text. */
-  private readonly hasUnknownToken: boolean;
   private readonly templates: ChatTemplates | undefined;
   private readonly specialTokens: Readonly<Record<string, string>>;
-  private readonly timeLimitMs: number;
+  private readonly maxSteps: number;
   private readonly templateLimits: TemplateLimits;
 
   /**
@@ -77,98 +96,122 @@ export class Tokenizer {
   constructor(files: TokenizerFiles, options: TokenizerOptions = {}, directory = "") {
     const op = "Tokenizer";
     checkOptionNames<TokenizerOptions>(op, options, {
-      timeLimitMs: true,
+      maxSteps: true,
       maxTemplateCharacters: true,
       maxTemplateSteps: true,
     });
-    const { timeLimitMs = 5000, maxTemplateCharacters = 2 ** 23, maxTemplateSteps = 2 ** 24 } = options;
-    for (const [name, value] of Object.entries({ timeLimitMs, maxTemplateCharacters, maxTemplateSteps })) {
+    const { maxSteps = 2 ** 25, maxTemplateCharacters = 2 ** 23, maxTemplateSteps = 2 ** 24 } = options;
+    for (const [name, value] of Object.entries({ maxSteps, maxTemplateCharacters, maxTemplateSteps })) {
       if (typeof value !== "number") throw wrongKind(op, name, "be a number", value);
       if (!(value >= 1 && value <= 0x7fffffff)) throw wrongValue(op, name, "be from 1 to 2147483647", value);
     }
     const json = files?.["tokenizer.json"];
     if (json === null || typeof json !== "object") throw wrongKind(op, "files", "have `tokenizer.json`, parsed", json);
-    this.timeLimitMs = timeLimitMs;
+    this.maxSteps = maxSteps;
     this.templateLimits = { maxTemplateCharacters, maxTemplateSteps };
     const pathOf = (name: string) => (directory === "" ? name : `${directory.replace(/\/+$/, "")}/${name}`);
     this.path = pathOf("tokenizer.json");
     const config = (files["tokenizer_config.json"] ?? {}) as Record<string, unknown>;
-    [this.shape, this.tokenizer] = this.limited(this.path, "opening it", timeLimitMs, () => [
-      checkTokenizerJson(this.path, json as Record<string, unknown>),
-      new HuggingFaceTokenizer({ added_tokens: [], ...json } as object, { ...config }),
-    ]);
-    this.hasUnknownToken = typeof this.tokenizer.model?.unk_token === "string";
     this.templates = chatTemplatesOf(files, pathOf);
-    this.specialTokens = specialTokensOf(config);
-  }
-
-  /** Calls `run` and throws what `tooLong` makes after `limitMs`, where the platform can interrupt it: in Node.js. */
-  protected withinTime<T>(_limitMs: number, _tooLong: () => Error, run: () => T): T {
-    return run();
-  }
-
-  /** Calls `run`, whose work the file `path` decides, for at most `limitMs`; failures become typed errors. */
-  private limited<T>(path: string, what: string, limitMs: number, run: () => T): T {
-    const fail = (code: "Io" | "LimitExceeded", reason: string, cause?: unknown) =>
-      new MlxtsError(code, `${path}: ${what}: ${reason}`, { path, reason }, cause);
-    try {
-      if (limitMs === Number.POSITIVE_INFINITY) return run();
-      const tooLong = () => fail("LimitExceeded", `takes longer than ${Math.ceil(limitMs)} ms (timeLimitMs)`);
-      return this.withinTime(limitMs, tooLong, run);
-    } catch (error) {
-      if (error instanceof MlxtsError || (error instanceof Error && "fault" in error)) throw error;
-      const { message } = error as Error;
-      throw fail(error instanceof RangeError ? "LimitExceeded" : "Io", message, error);
-    }
-  }
-
-  private checkMemory(what: string, needed: number, most: number): void {
-    if (needed <= most) return;
-    const reason = `${what} would take too much memory with this tokenizer: give it in parts`;
-    throw new MlxtsError("LimitExceeded", `${this.path}: ${reason}`, { path: this.path, reason });
+    this.specialTokens = {
+      ...specialTokensOf((files["special_tokens_map.json"] ?? {}) as Record<string, unknown>),
+      ...specialTokensOf(config),
+    };
+    const sources = [...(this.templates?.sources.values() ?? [])];
+    this.engine = new TokenizerEngine(this.path, json as Record<string, unknown>, sources, maxSteps);
   }
 
   /**
-   * The token ids of a text.
-   * @throws MlxtsError `LimitExceeded` when the file's regular expressions take too long or its steps make the text too
-   *   long, `Io` when the vocabulary has no token for a character and none for unknown text
+   * The token ids of a text. Surrogates without their other half become U+FFFD.
+   * @throws MlxtsError `LimitExceeded` when the file's steps take too much work or make the text too long, `Io` when the
+   *   vocabulary has no token for a character and needs one for unknown text
    */
-  encode(text: string): number[] {
-    if (typeof text !== "string") throw wrongKind("tokenizer.encode", "text", "be a string", text);
-    const { growth, overlap, encodesShortTextsSoon } = this.shape;
-    const what = `encoding ${text.length} characters`;
-    if (growth > 1) this.checkMemory(what, text.length * growth, MAX_CHARACTERS);
-    this.checkMemory(what, text.length * growth * overlap, MAX_UNIGRAM_NODES);
-    const isSoonDone = encodesShortTextsSoon && text.length * growth <= SHORT_TEXT;
-    const limitMs = isSoonDone ? Number.POSITIVE_INFINITY : this.timeLimitMs + text.length / 10;
-    const { ids } = this.limited(this.path, what, limitMs, () => this.tokenizer.encode(text));
-    for (const id of ids)
-      if (!Number.isInteger(id))
-        throw new MlxtsError("Io", `${this.path}: the vocabulary has no token for a part of the text`, {
-          path: this.path,
-        });
-    return ids;
+  encode(text: string, options: EncodeOptions = {}): number[] {
+    const settings = this.checkEncode("tokenizer.encode", text, options);
+    return this.engine.encode(text, settings, this.workFor(`encoding ${text.length} characters`, text.length));
   }
 
-  /** The text of token ids, without special tokens. Unknown ids become the token for unknown text, or nothing. */
-  decode(ids: readonly number[]): string {
-    if (!Array.isArray(ids)) throw wrongKind("tokenizer.decode", "ids", "be an array of token ids", ids);
+  /** The same as `encode`, with pauses for other work of the event loop. */
+  async encodeAsync(text: string, options: EncodeOptions = {}): Promise<number[]> {
+    const settings = this.checkEncode("tokenizer.encodeAsync", text, options);
+    const work = this.workFor(`encoding ${text.length} characters`, text.length);
+    const slices = this.engine.encodeInSlices(text, settings, work);
+    for (let begin = performance.now(); ; ) {
+      const { done, value } = slices.next();
+      if (done) return value;
+      if (performance.now() - begin < SLICE_MS) continue;
+      await pause();
+      begin = performance.now();
+    }
+  }
+
+  private checkEncode(op: string, text: string, options: EncodeOptions) {
+    if (typeof text !== "string") throw wrongKind(op, "text", "be a string", text);
+    checkOptionNames<EncodeOptions>(op, options, { specialTokens: true, parse: true });
+    const { specialTokens = "add", parse = true } = options;
+    if (specialTokens !== "add" && specialTokens !== "none")
+      throw wrongValue(op, "specialTokens", 'be "add" or "none"', specialTokens);
+    if (typeof parse !== "boolean") throw wrongKind(op, "parse", "be true or false", parse);
+    return { adds: specialTokens === "add", parses: parse };
+  }
+
+  private workFor(what: string, characters: number) {
+    return this.engine.workFor(what, this.maxSteps + STEPS_PER_CHARACTER * characters);
+  }
+
+  /**
+   * The text of token ids, without special tokens. Ids that are unknown are left out.
+   * @throws MlxtsError `LimitExceeded` when the file's decoder takes too much work or makes too long a text
+   */
+  decode(ids: readonly number[], options: DecodeOptions = {}): string {
+    const op = "tokenizer.decode";
+    if (!Array.isArray(ids)) throw wrongKind(op, "ids", "be an array of token ids", ids);
+    checkOptionNames<DecodeOptions>(op, options, { skipSpecialTokens: true });
+    const { skipSpecialTokens = true } = options;
+    if (typeof skipSpecialTokens !== "boolean")
+      throw wrongKind(op, "skipSpecialTokens", "be true or false", skipSpecialTokens);
     for (let at = 0; at < ids.length; at++)
       if (!Number.isInteger(ids[at]) || (ids[at] as number) < 0)
-        throw wrongValue("tokenizer.decode", "ids", "be integers ≥ 0", `${String(ids[at])} at position ${at}`);
-    const known = this.hasUnknownToken ? [...ids] : ids.filter((id) => this.tokenizer.id_to_token(id) !== undefined);
-    if (known.length === 0) return "";
-    const { longestToken, decodedGrowth, decodesByRegex } = this.shape;
-    const what = `decoding ${ids.length} tokens`;
-    if (ids.length * longestToken * decodedGrowth > MAX_CHARACTERS) {
-      const tokens = ids.reduce((sum, id) => sum + (this.tokenizer.id_to_token(id)?.length ?? 0), 0);
-      this.checkMemory(what, tokens * decodedGrowth, 4 * MAX_CHARACTERS);
-    }
-    // Without regular expressions the time is in proportion to the tokens: the limit, which takes 60 µs, is left out.
-    const limitMs = decodesByRegex ? this.timeLimitMs + ids.length / 10 : Number.POSITIVE_INFINITY;
-    return this.limited(this.path, what, limitMs, () =>
-      this.tokenizer.decode(known, { skip_special_tokens: true, clean_up_tokenization_spaces: false }),
-    );
+        throw wrongValue(op, "ids", "be integers ≥ 0", `${String(ids[at])} at position ${at}`);
+    const decoder = this.engine.decoderOf(this.workFor(`decoding ${ids.length} tokens`, ids.length));
+    for (const id of ids) this.pushToken(decoder, id, skipSpecialTokens);
+    decoder.end();
+    return decoder.take();
+  }
+
+  private pushToken(decoder: TokenDecoder, id: number, skipsSpecial: boolean): void {
+    const token = this.engine.token(id);
+    if (token !== undefined && !(skipsSpecial && this.engine.isSpecial(id))) decoder.push(token);
+  }
+
+  /** @internal Decodes ids while they come, for a `TextStream`. */
+  decodeStream(skipSpecialTokens: boolean): { push(id: number): string; end(): string } {
+    const work = this.workFor("decoding a stream", 0);
+    const decoder = this.engine.decoderOf(work);
+    return {
+      push: (id) => {
+        work.renew();
+        this.pushToken(decoder, id, skipSpecialTokens);
+        return decoder.take();
+      },
+      end: () => {
+        work.renew();
+        decoder.end();
+        return decoder.take();
+      },
+    };
+  }
+
+  /** The id of a token by its exact text, as it is in the vocabulary; undefined without it. */
+  idOf(token: string): number | undefined {
+    if (typeof token !== "string") throw wrongKind("tokenizer.idOf", "token", "be a string", token);
+    return this.engine.idOf(token);
+  }
+
+  /** The token that ends a reply (`eos_token`) by its id, undefined if the files name none. */
+  get eosId(): number | undefined {
+    const { eos_token } = this.specialTokens;
+    return eos_token === undefined ? undefined : this.engine.idOf(eos_token);
   }
 
   get hasChatTemplate(): boolean {
@@ -188,7 +231,17 @@ export class Tokenizer {
    *   much text
    */
   chat(messages: readonly ChatMessage[], variables: Record<string, unknown> = {}, options: ChatOptions = {}): string {
-    const op = "tokenizer.chat";
+    return this.render("tokenizer.chat", messages, variables, options);
+  }
+
+  /** Renders a template; `mark` is put into texts of control tokens. */
+  private render(
+    op: string,
+    messages: readonly ChatMessage[],
+    variables: Record<string, unknown>,
+    options: ChatOptions,
+    mark?: string,
+  ): string {
     if (!Array.isArray(messages) || !messages.every((message) => message !== null && typeof message === "object"))
       throw wrongKind(op, "messages", "be an array of messages", messages);
     if (variables === null || typeof variables !== "object")
@@ -198,15 +251,46 @@ export class Tokenizer {
     if (templates === undefined)
       throw wrongValue(op, "messages", "have a chat template", "a checkpoint without one", "pass a plain prompt");
     const source = chooseTemplate(templates, options.template, Array.isArray(variables.tools));
-    const values = {
-      ...this.specialTokens,
-      tools: null,
-      documents: null,
-      add_generation_prompt: true,
-      ...variables,
-      messages,
-    };
+    const given = mark === undefined ? { ...variables, messages } : this.marked({ ...variables, messages }, mark);
+    const values = { ...this.specialTokens, tools: null, documents: null, add_generation_prompt: true, ...given };
     return renderTemplate(templates.path, source, values, this.templateLimits);
+  }
+
+  /** The values for a template with a mark in the texts of control tokens. */
+  private marked(values: Record<string, unknown>, mark: string): Record<string, unknown> {
+    const sources = [...(this.templates?.sources.values() ?? [])];
+    const controls = this.engine.addedTokens.filter((token) => isControlToken(token, sources));
+    return withMarks(
+      values,
+      controls.map(({ content }) => content),
+      mark,
+    ) as Record<string, unknown>;
+  }
+
+  /**
+   * The ids of a conversation: those of the text that `chat` gives, without the special tokens that `encode` adds, since the
+   * template writes its own. Texts of control tokens within messages and variables stay text, unless `parse` is set; only
+   * the tags of the block of reasoning that an assistant's message begins with are left to the template.
+   *
+   * To keep them text, a noncharacter is put into each while the template runs. So a template that looks for such a text in
+   * a message does not find it, one that counts characters counts it too; and a template that cuts a message into pieces,
+   * or changes its letters, and puts these together again could still make the text of a control token.
+   */
+  encodeChat(
+    messages: readonly ChatMessage[],
+    variables: Record<string, unknown> = {},
+    options: EncodeChatOptions = {},
+  ): number[] {
+    const op = "tokenizer.encodeChat";
+    checkOptionNames<EncodeChatOptions>(op, options, { template: true, parse: true });
+    const { parse = false, ...chatOptions } = options;
+    if (typeof parse !== "boolean") throw wrongKind(op, "parse", "be true or false", parse);
+    const mark = parse ? undefined : unusedMark([messages, variables, [...(this.templates?.sources.values() ?? [])]]);
+    const rendered = this.render(op, messages, variables, chatOptions, mark);
+    // Python's and JSON's escapes of the mark, where a template has them written.
+    const text = mark === undefined ? rendered : rendered.replaceAll(escaped(mark), mark);
+    const work = this.workFor(`encoding a chat of ${text.length} characters`, text.length);
+    return this.engine.encode(text, { adds: false, parses: true, mark }, work);
   }
 
   /** What `JSON.stringify` and `console.log` show. */
@@ -228,3 +312,12 @@ function specialTokensOf(config: Record<string, unknown>): Record<string, string
     }),
   );
 }
+
+const escaped = (mark: string) => `\\u${mark.charCodeAt(0).toString(16)}`;
+
+/** Lets other work of the event loop go first. */
+const pause = (): Promise<void> =>
+  new Promise((resolve) => {
+    if (typeof setImmediate === "function") setImmediate(resolve);
+    else setTimeout(resolve, 0);
+  });
