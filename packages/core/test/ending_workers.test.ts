@@ -1,8 +1,9 @@
 // Workers that end, in every way, while they use devices: the process must go on, and nothing of the driver's may be left.
 import { join } from "node:path";
+import { childEnvironment } from "@mlxts/test-kit/cuda_standin";
 import { firstRing, repeated } from "@mlxts/test-kit/rings";
 import { describe, expect, it } from "vitest";
-import { childEnvironment, describeCuda, linesOf } from "./cuda.ts";
+import { describeCuda, linesOf } from "./cuda.ts";
 import { testFolder } from "./helpers.ts";
 import { runChild } from "./run_child.ts";
 
