@@ -140,7 +140,11 @@ async function everything() {
     process.platform === "linux" ? [{ name: "binaries for Linux", args: [script("native/build-linux.mjs")] }] : [];
   // One at a time installs tools into build/.
   const after = linux.map(({ name }) => name);
-  const nodes = { name: "Node.js 22 and 24, Deno and Bun, to test packages on", args: [script("setup/install-nodes.mjs")], after };
+  const nodes = {
+    name: "Node.js 22 and 24, Deno and Bun, to test packages on",
+    args: [script("setup/install-nodes.mjs")],
+    after,
+  };
   const cuda = hasClang && installed();
   await parts.checks([
     ...sourceChecks,
