@@ -48,7 +48,10 @@ const compiled = (arch, sources, flags) =>
 async function addon(arch) {
   const sources = addonSources().filter((path) => path.endsWith(".cpp"));
   const objects = await compiled(arch, sources, addonFlags);
-  await image(arch, "core", "core.node", objects, [`-Wl,--version-script=${join(core, "exports.map")}`]);
+  await image(arch, "core", "core.node", objects, [
+    `-Wl,--version-script=${join(core, "exports.map")}`,
+    "-Wl,-z,nodelete",
+  ]);
 }
 
 const kernels = async ({ name, sources }) =>
