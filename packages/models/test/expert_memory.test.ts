@@ -8,6 +8,7 @@ import { moePages } from "@mlxts/moe";
 import { unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it } from "vitest";
 import { Decoder, loadModel, prefill, quantizeCheckpoint } from "../src/index.ts";
+import { limitExperts } from "../src/resident_experts.ts";
 import { misalign, sharded, temporary, tiny } from "./fixtures.ts";
 
 const original = unpackedCheckpoint("tiny-qwen3-next");
@@ -195,4 +196,19 @@ describe.skipIf(!evicts).each([
     // Two of eight experts, and pages that two experts share.
     expect(await leastShare(LEAST)).toBeLessThan(0.5);
   });
+});
+
+it("a limit keeps as many experts of each layer as fit, and no part of one more", () => {
+  using cpu = Device.open("cpu");
+  const kept: number[] = [];
+  const layer = (bytes: number) => ({
+    perToken: 2,
+    bytes,
+    copied: false,
+    keep: (_: Device, keep: number) => void kept.push(keep),
+  });
+  // An expert of both layers takes 400 bytes.
+  for (const bytes of [800, 1199, 1200, 1399, 1599.9])
+    limitExperts("op", cpu, [layer(100), layer(300)] as never, bytes);
+  expect(kept).toEqual([2, 2, 2, 2, 3, 3, 3, 3, 3, 3]);
 });

@@ -3,6 +3,8 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { Device, type Tensor } from "@mlxts/core";
+import { add } from "@mlxts/nn";
+import { rmsNorm } from "@mlxts/norms";
 import { fixture, unpackedCheckpoint } from "@mlxts/test-kit/goldens";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { describe as descriptionOf } from "../src/description.ts";
@@ -15,6 +17,8 @@ import {
   prefillBatch,
   type StateOptions,
 } from "../src/index.ts";
+import { type LayeredPass, recordLayers } from "../src/layers.ts";
+import { PassTokens } from "../src/tokens.ts";
 import { bits, liveBuffers, stateBits } from "./fixtures.ts";
 
 const device = Device.open("cpu");
@@ -200,4 +204,30 @@ describe("a description", () => {
     expect(of(["a,b"]).text).not.toBe(of(["a", "b"]).text);
     expect(of({ text: "1" }).text).not.toBe(of({ text: 1 }).text);
   });
+});
+
+it("a layer is recorded anew for another number of tokens to roll back, and for snapshots at other places", async () => {
+  using arena = device.arena(1 << 16);
+  using weight = device.tensor("f32", [8], Array(8).fill(1));
+  using source = device.tensor("f32", [2, 8], Array(16).fill(2));
+  using tokens = new PassTokens(device, [2]);
+  // Its tensors tell of neither.
+  const pass: LayeredPass = {
+    layers: [{ inputNorm: weight }],
+    begin: () => source,
+    norm: (encoder, _, x, out) => rmsNorm(encoder, { x, weight, out }, {}),
+    layer: (encoder, _, x, hidden) => void add(encoder, { a: hidden, b: x, out: hidden }),
+  };
+  const blocks = (maxRollback: number, every: number) =>
+    blocksOf(async () => {
+      const state = { device, tensors: [], maxRollback } as never;
+      const options = { path: "auto", log: false, snapshots: { every, tensors: {} } } as const;
+      recordLayers(pass, { state, tokens: tokens.tokens, options }, arena, () => {}).encoder.dispose();
+      arena.reset();
+    });
+  expect(await blocks(2, 64)).toBe(1);
+  expect(await blocks(2, 64)).toBe(0);
+  expect(await blocks(3, 64)).toBe(1);
+  expect(await blocks(2, 128)).toBe(1);
+  expect(await blocks(2, 64)).toBe(0);
 });

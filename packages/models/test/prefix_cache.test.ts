@@ -127,6 +127,21 @@ describe("PrefixCache", () => {
     expect(await run(long.slice(0, 200), "chunk", cache)).toEqual(cold);
   });
 
+  it("leaves the last token of a prompt to be computed where it may be rolled back", async () => {
+    const cache = new PrefixCache(model, { every: 64 });
+    const ids = long.slice(0, 128);
+    await run(ids, "chunk", cache);
+    expect(cache.match(ids, "chunk")).toBe(128);
+    const afterRollback = async (cached: boolean) => {
+      using state = model.newState({ capacity: 400, rollback: 4 });
+      const options = { path: "chunk", positions: [], blockLength: 128, ...(cached && { cache }) } as const;
+      await prefill(model, state, ids, options);
+      await state.rollback(1);
+      return [state.tokens, stateBits(await state.save())];
+    };
+    expect(await afterRollback(true)).toEqual(await afterRollback(false));
+  });
+
   it("speeds up generate without changing it", async () => {
     const cache = new PrefixCache(model, { every: 64 });
     const generated = async (state?: ModelState) => {
