@@ -194,6 +194,7 @@ function urlEncode(runtime: Runtime, value: Value): string {
     value instanceof Tuple ||
     value instanceof DictView ||
     value instanceof Range;
+  if (value instanceof Undefined) return "";
   if (!isPairs) {
     if (typeof value !== "string" && numberOf(value) === undefined && value !== null)
       throw unsupported(`the filter \`urlencode\` on a ${typeName(value)}`);

@@ -72,6 +72,7 @@ class JsonWriter {
 
   private push(text: string): void {
     this.budget.make(text.length);
+    this.budget.work(1);
     this.parts.push(text);
   }
 
