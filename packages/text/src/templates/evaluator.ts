@@ -511,8 +511,8 @@ export class Evaluator implements Runtime {
         return truth(left) === (expression.operator === "and") ? this.evaluate(expression.right, scope) : left;
       }
       case "conditional": {
-        const { test, then, otherwise, line } = expression;
-        if (truth(this.evaluate(test, scope))) return this.evaluate(then, scope);
+        const { test, chosen, otherwise, line } = expression;
+        if (truth(this.evaluate(test, scope))) return this.evaluate(chosen, scope);
         return otherwise
           ? this.evaluate(otherwise, scope)
           : new Undefined(
