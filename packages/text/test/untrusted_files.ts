@@ -18,8 +18,8 @@ export const TEMPLATES: Record<string, string> = {
     "{% set ns = namespace(x=['xxxxxxxxxx']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
   "dicts in dicts":
     "{% set ns = namespace(x={'a': 'x'}) %}{% for i in range(60) %}{% set ns.x = {'a': ns.x, 'b': ns.x} %}{% endfor %}{{ ns.x | tojson }}",
-  "a list compared with a text":
-    "{% set ns = namespace(x=['x']) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x == 'x' }}",
+  "a list compared with one like it":
+    "{% set ns = namespace(x=['x'], y=['x']) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
   "a namespace in a list":
     "{% set ns = namespace(a='x') %}{% set l = [ns, ns, ns, ns, ns, ns, ns, ns] %}{% for i in range(40) %}{% set ns.a = ns.a ~ ns.a %}{{ l }}{% endfor %}",
   "a namespace in itself": "{% set ns = namespace(a='x') %}{% set ns.a = [ns] %}{{ ns }}",
@@ -35,7 +35,7 @@ export const TEMPLATES: Record<string, string> = {
   "splitting again and again":
     "{% set s = range(90000) | join(',') %}{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set ns.l = ns.l + s.split(',') %}{% endfor %}",
   "long text many times": `{% set s = range(90000) | join(',') %}${"{{ s }}".repeat(2000)}`,
-  "a long list many times": `{% set s = range(90000) %}${"{{ s }}".repeat(2000)}`,
+  "a long list many times": `{% set s = range(90000) | list %}${"{{ s }}".repeat(2000)}`,
   "slices of slices":
     "{% set s = range(90000) | join(',') %}{% for i in range(90000) %}{% set x = s[::-1] %}{% endfor %}",
   "endless recursion": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -44,6 +44,32 @@ export const TEMPLATES: Record<string, string> = {
   "deep brackets": `{{ ${"(".repeat(100_000)}1${")".repeat(100_000)} }}`,
   "deep blocks": `${"{% if true %}".repeat(40_000)}${"{% endif %}".repeat(40_000)}`,
   "deep lists": `{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}`,
+  "a long range as list, sorted, grouped, joined": `{% set s = range(100000) | list %}${"{{ s | sort | map('string') | join | length }}{{ s | groupby(0) | length }}".repeat(200)}`,
+  "powers of powers":
+    "{% set ns = namespace(x=7) %}{% for i in range(60) %}{% set ns.x = ns.x ** 7 %}{% endfor %}{{ ns.x }}",
+  "a power with a long exponent": "{{ 10 ** 9007199254740991 }}",
+  "a range beyond 2^53": "{% for i in range(9007199254740993) %}{% endfor %}",
+  "a wide format": "{{ '%999999999d' % 1 }}",
+  "a wide format of a method": "{{ '{:999999999}'.format(1) }}",
+  "a precise format": "{{ '%.999999999f' % 1.5 }}",
+  "centered in much space": "{{ 'a'.center(2000000000) }}{{ 'a' | center(2000000000) }}{{ 'a'.zfill(2000000000) }}",
+  "tabs that are wide": "{{ ('\t' * 100000).expandtabs(1000000) }}",
+  "a text times a number": "{{ 'x' * 9007199254740991 }}",
+  "a list times a number": "{{ [1] * 1000000000 }}",
+  "batches that are filled": "{{ [1] | batch(2000000000, 0) | list }}",
+  "slices without end": "{{ [] | slice(2000000000) | list }}",
+  "a recursive loop": "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+  "deep lists compared":
+    "{% set ns = namespace(x=[], y=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+  "deep unary operators": `{{ ${"-".repeat(100_000)}1 }}`,
+  "deep not": `{{ ${"not ".repeat(100_000)}1 }}`,
+  "a long chain of attributes": `{{ x${".a".repeat(200_000)} }}`,
+  "a long sum": `{{ 1${"+1".repeat(200_000)} }}`,
+  "a long chain of filters": `{{ x${"|upper".repeat(100_000)} }}`,
+  "many conditions": `{% if false %}${"{% elif false %}".repeat(50_000)}{% endif %}{{ raise_exception('done') }}`,
+  "attributes of the machine": "{{ ''.constructor.constructor('return process')() }}",
+  "attributes of prototypes": "{{ messages.__proto__.x.y }}",
+  "classes of Python": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
   "no such filter": "{{ [] | first | nothing }}",
 };
 

@@ -203,7 +203,7 @@ function formatText(budget: Budget, text: string, name: string, given: Args): Va
     keywords = new Map([...dict.entries()].flatMap(([key, item]) => (typeof key === "string" ? [[key, item]] : [])));
   }
   return formatBraces(budget, text, (path, automatic) => {
-    const [, first = "", rest = ""] = /^([^.[]*)([^]*)$/.exec(path) ?? [];
+    const [, first = "", rest = ""] = /^([^.[]*)([\s\S]*)$/.exec(path) ?? [];
     let value = /^\d*$/.test(first) ? positional[first === "" ? automatic() : Number(first)] : keywords.get(first);
     if (value === undefined)
       throw valueFault(

@@ -4,14 +4,14 @@ import { Fault } from "./faults.ts";
 export interface Limits {
   /** Nodes evaluated, and items and characters looked at by filters and methods. */
   steps: number;
-  /** Characters of one value. An item of a list counts as 32. */
+  /** Characters of one value. An item of a list counts as 16. */
   characters: number;
   /** Characters of all values together. */
   total: number;
 }
 
 /** An item of a list takes the memory of about so many characters. */
-const ITEM = 32;
+const ITEM = 16;
 /** Nested evaluations, and values within each other: so deep that the stack of JavaScript holds them. */
 const MAX_DEPTH = 400;
 

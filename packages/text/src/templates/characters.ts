@@ -88,6 +88,7 @@ export function title(text: string): string {
   return result;
 }
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: Python ends lines at these
 const LINE_END = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/g;
 
 /** `str.splitlines` */

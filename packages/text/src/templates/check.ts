@@ -40,40 +40,49 @@ export function check(statements: readonly Statement[], filters: Names, tests: N
   const one = (node: Statement, soft: boolean, loop: boolean, inFor: boolean): void => {
     switch (node.type) {
       case "print":
-        return expression(node.value, soft);
+        expression(node.value, soft);
+        return;
       case "set":
         target(node.target, inFor);
-        return expression(node.value, soft);
+        expression(node.value, soft);
+        return;
       case "setBlock":
         target(node.target, inFor);
         expression(node.filter, false);
-        return all(node.body, false, loop, inFor);
+        all(node.body, false, loop, inFor);
+        return;
       case "if":
         for (const { test, body } of node.branches) {
           expression(test, true);
           all(body, true, loop, inFor);
         }
-        return all(node.otherwise, true, loop, inFor);
+        all(node.otherwise, true, loop, inFor);
+        return;
       case "for":
         target(node.target, true);
         expression(node.iterable, soft);
         expression(node.test, false);
         all(node.body, false, true, true);
-        return all(node.otherwise, false, loop && !node.recursive, true);
+        all(node.otherwise, false, loop && !node.recursive, true);
+        return;
       case "macro":
-        return parts(node, inFor);
+        parts(node, inFor);
+        return;
       case "callBlock":
         parts(node, inFor);
-        return expression(node.call, soft);
+        expression(node.call, soft);
+        return;
       case "with":
         for (const each of node.assignments) {
           target(each.target, inFor);
           expression(each.value, soft);
         }
-        return all(node.body, false, loop, inFor);
+        all(node.body, false, loop, inFor);
+        return;
       case "filterBlock":
         expression(node.filter, false);
-        return all(node.body, false, loop, inFor);
+        all(node.body, false, loop, inFor);
+        return;
       case "break":
       case "continue":
         if (!loop) throw new Fault("syntax", `'${node.type}' outside loop`, node.line);

@@ -17,7 +17,7 @@ function numberValue(value: number): Value {
  * A value of a message or variable. Objects and Maps become dicts, arrays lists, whole numbers integers; fields that are
  * undefined or functions are left out, as in JSON.
  */
-export function valueOf(budget: Budget, value: unknown): Value | undefined {
+export function templateValue(budget: Budget, value: unknown): Value | undefined {
   budget.work(1);
   switch (typeof value) {
     case "string":
@@ -37,10 +37,10 @@ export function valueOf(budget: Budget, value: unknown): Value | undefined {
   let result: Value | undefined;
   if (Array.isArray(value)) {
     budget.work(value.length);
-    result = Array.from(value, (item) => orElse(valueOf(budget, item), () => null));
+    result = Array.from(value, (item) => orElse(templateValue(budget, item), () => null));
   } else if (value instanceof Map) result = dictOf(budget, value);
   else if (typeof (value as { toJSON?: unknown }).toJSON === "function")
-    result = valueOf(budget, (value as { toJSON(): unknown }).toJSON());
+    result = templateValue(budget, (value as { toJSON(): unknown }).toJSON());
   else result = dictOf(budget, Object.entries(value));
   budget.leave();
   return result;
@@ -49,7 +49,7 @@ export function valueOf(budget: Budget, value: unknown): Value | undefined {
 function dictOf(budget: Budget, entries: Iterable<readonly [unknown, unknown]>): Dict {
   const dict = new Dict();
   for (const [key, item] of entries) {
-    const [name, value] = [valueOf(budget, key), valueOf(budget, item)];
+    const [name, value] = [templateValue(budget, key), templateValue(budget, item)];
     if (value === undefined) continue;
     if (name === undefined || (typeof name === "object" && name !== null && !(name instanceof Float)))
       throw new Fault("type", "a Map among the variables has a key that is neither a text nor a number");

@@ -404,7 +404,8 @@ export class Evaluator implements Runtime {
     // As in jinja2, an iteration that `break` or `continue` ends counts as none.
     let completed = false;
     for (let item = context.next(); item !== undefined; item = context.next()) {
-      budget.work(1);
+      // About as much as so many nodes.
+      budget.work(8);
       const given = new Map<string, Value>([["loop", context]]);
       this.take(loop.target, item, given);
       const ending = this.nested(loop.body, this.enter(symbols, scope, given), out);
@@ -510,8 +511,8 @@ export class Evaluator implements Runtime {
         return truth(left) === (expression.operator === "and") ? this.evaluate(expression.right, scope) : left;
       }
       case "conditional": {
-        const { test, then, otherwise, line } = expression;
-        if (truth(this.evaluate(test, scope))) return this.evaluate(then, scope);
+        const { test, chosen, otherwise, line } = expression;
+        if (truth(this.evaluate(test, scope))) return this.evaluate(chosen, scope);
         return otherwise
           ? this.evaluate(otherwise, scope)
           : new Undefined(

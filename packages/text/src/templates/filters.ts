@@ -64,10 +64,10 @@ const ESCAPES: Readonly<Record<string, string>> = {
   "'": "&#39;",
   '"': "&#34;",
 };
-const escape = (text: string) => text.replace(/[&<>'"]/g, (char) => ESCAPES[char] as string);
+const escapeHtml = (text: string) => text.replace(/[&<>'"]/g, (char) => ESCAPES[char] as string);
 const escapeFilter = (name: string, again: boolean) =>
   filter(name, "", ({ budget }, value) =>
-    value instanceof Markup && !again ? value : new Markup(budget.made(escape(textOf(budget, value)))),
+    value instanceof Markup && !again ? value : new Markup(budget.made(escapeHtml(textOf(budget, value)))),
   );
 
 const WORD_BEGINNING = new RegExp(`([-${SPACE}({\\[<]+)`);
@@ -194,6 +194,7 @@ function urlEncode(runtime: Runtime, value: Value): string {
     value instanceof Tuple ||
     value instanceof DictView ||
     value instanceof Range;
+  if (value instanceof Undefined) return "";
   if (!isPairs) {
     if (typeof value !== "string" && numberOf(value) === undefined && value !== null)
       throw unsupported(`the filter \`urlencode\` on a ${typeName(value)}`);
@@ -219,8 +220,8 @@ function xmlAttributes(runtime: Runtime, value: Value, autospace: boolean): stri
     if (item === null || item instanceof Undefined) continue;
     if (typeof key !== "string") throw typeFault("expected string or bytes-like object");
     if (XML_NAME.test(key)) throw valueFault(`Invalid character in attribute name: '${key}'`);
-    const shown = item instanceof Markup ? item.text : escape(textOf(budget, item));
-    parts.push(budget.made(`${escape(key)}="${shown}"`));
+    const shown = item instanceof Markup ? item.text : escapeHtml(textOf(budget, item));
+    parts.push(budget.made(`${escapeHtml(key)}="${shown}"`));
   }
   return (autospace && parts.length > 0 ? " " : "") + parts.join(" ");
 }

@@ -62,7 +62,7 @@ function pad(budget: Budget, sign: string, text: string, width: number, align: s
   return fill.repeat(left) + sign + text + fill.repeat(missing - left);
 }
 
-const CONVERSION = /%(?:\(([^()]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d*))?[hlL]?([^]|$)/g;
+const CONVERSION = /%(?:\(([^()]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d*))?[hlL]?([\s\S]|$)/g;
 
 /** `format % values` */
 export function formatPercent(budget: Budget, format: string, values: Value): string {
@@ -171,7 +171,7 @@ function convert(budget: Budget, type: string, value: Value, precision: number |
   }
 }
 
-const SPECIFICATION = /^(?:([^])?([<>=^]))?([+\- ])?(z)?(#)?(0)?(\d+)?([,_])?(?:\.(\d+))?([a-zA-Z%])?$/u;
+const SPECIFICATION = /^(?:([\s\S])?([<>=^]))?([+\- ])?(z)?(#)?(0)?(\d+)?([,_])?(?:\.(\d+))?([a-zA-Z%])?$/u;
 
 /** `format(value, specification)` */
 export function formatValue(budget: Budget, value: Value, specification: string): string {
@@ -220,7 +220,7 @@ export function formatValue(budget: Budget, value: Value, specification: string)
   else if ("eEfFgG".includes(type)) text = formatDouble(double, type, precision ?? 6, false);
   else throw valueFault(`Unknown format code '${type}' for object of type 'float'`);
   if (grouping) {
-    const [, whole = "", rest = ""] = /^(\d*)([^]*)$/.exec(text) ?? [];
+    const [, whole = "", rest = ""] = /^(\d*)([\s\S]*)$/.exec(text) ?? [];
     text = group(whole, grouping, 3) + rest;
   }
   return pad(budget, signOf(isNegative(double), sign), text, width, align, fill);

@@ -12,7 +12,7 @@ export interface Token {
 }
 
 const OPERATORS = [..."// ** == != >= <=".split(" "), ..."+ - / * % ~ [ ] ( ) { } > < = . : | , ;".split(" ")];
-const escape = (text: string) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+const quoted = (text: string) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 
 const sticky = (pattern: string, flags = "") => new RegExp(pattern, `y${flags}`);
 const WHITE = sticky(`[${SPACE}]+`);
@@ -21,8 +21,8 @@ const FLOAT = sticky(`${DIGITS}(?:(?:\\.${DIGITS})?e[+-]?${DIGITS}|\\.${DIGITS})
 const INTEGER = sticky("0b(?:_?[01])+|0o(?:_?[0-7])+|0x(?:_?[\\da-f])+|[1-9](?:_?\\d)*|0(?:_?0)*", "i");
 const NAME = sticky("[\\w\\p{ID_Continue}]+", "u");
 const IDENTIFIER = /^[\p{ID_Start}_][\p{ID_Continue}]*$/u;
-const TEXT = sticky("'[^'\\\\]*(?:\\\\[^][^'\\\\]*)*'|\"[^\"\\\\]*(?:\\\\[^][^\"\\\\]*)*\"");
-const OPERATOR = sticky(OPERATORS.map(escape).join("|"));
+const TEXT = sticky("'[^'\\\\]*(?:\\\\[\\s\\S][^'\\\\]*)*'|\"[^\"\\\\]*(?:\\\\[\\s\\S][^\"\\\\]*)*\"");
+const OPERATOR = sticky(OPERATORS.map(quoted).join("|"));
 const RAW = sticky(`\\{%([-+]?)[${SPACE}]*raw[${SPACE}]*(?:-%\\}[${SPACE}]*|%\\})`);
 const RAW_END = new RegExp(`\\{%([-+]?)[${SPACE}]*endraw[${SPACE}]*(?:\\+%\\}|-%\\}[${SPACE}]*|%\\}\\n?)`, "g");
 const COMMENT_END = new RegExp(`\\+#\\}|-#\\}[${SPACE}]*|#\\}\\n?`, "g");
@@ -47,10 +47,10 @@ const SIMPLE_ESCAPES: Readonly<Record<string, string>> = {
   v: "\v",
 };
 
-const ESCAPE = /\\(?:x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([0-7]{1,3})|([^]|$))/g;
+const ESCAPE = /\\(?:x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([0-7]{1,3})|([\s\S]|$))/g;
 
 /** What a text literal stands for: its inner part in ASCII with escapes, and then `unicode-escape` of Python. */
-function unescape(inner: string, line: number): string {
+function unescaped(inner: string, line: number): string {
   if (!inner.includes("\\")) return inner;
   let ascii = "";
   for (const char of inner) {
@@ -180,22 +180,28 @@ class Lexer {
 
   private token(open: string[]): void {
     const white = this.match(WHITE);
-    if (white) return this.skip(white[0]);
+    if (white) {
+      this.skip(white[0]);
+      return;
+    }
     const number = (this.source[this.at - 1] === "." ? null : this.match(FLOAT)) ?? this.match(INTEGER);
     if (number) {
       this.push("number", number[0].replaceAll("_", ""));
-      return this.skip(number[0]);
+      this.skip(number[0]);
+      return;
     }
     const name = this.match(NAME);
     if (name) {
       if (!IDENTIFIER.test(name[0])) throw new Fault("syntax", "Invalid character in identifier", this.line);
       this.push("name", name[0]);
-      return this.skip(name[0]);
+      this.skip(name[0]);
+      return;
     }
     const text = this.match(TEXT);
     if (text) {
-      this.push("text", unescape(text[0].slice(1, -1), this.line));
-      return this.skip(text[0]);
+      this.push("text", unescaped(text[0].slice(1, -1), this.line));
+      this.skip(text[0]);
+      return;
     }
     const operator = this.match(OPERATOR);
     if (!operator)

@@ -71,7 +71,7 @@ export type Expression =
   | (At & {
       readonly type: "conditional";
       readonly test: Expression;
-      readonly then: Expression;
+      readonly chosen: Expression;
       readonly otherwise: Expression | undefined;
     })
   | (At & { readonly type: "attribute"; readonly object: Expression; readonly name: string })

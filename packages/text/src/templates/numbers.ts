@@ -41,7 +41,7 @@ export function doubleOf(value: number | bigint | Float): number {
 export function compareNumbers(a: number | bigint | Float, b: number | bigint | Float): number {
   const x = a instanceof Float ? a.value : a;
   const y = b instanceof Float ? b.value : b;
-  return x < y ? -1 : x > y ? 1 : x == y ? 0 : Number.NaN;
+  return x < y ? -1 : x > y ? 1 : x <= y ? 0 : Number.NaN;
 }
 
 const copySign = (magnitude: number, sign: number) =>

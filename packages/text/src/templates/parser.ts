@@ -336,7 +336,7 @@ class Parser {
     while (this.skipName("if")) {
       const test = this.or();
       const otherwise = this.skipName("else") ? this.nested(() => this.conditional()) : undefined;
-      value = { type: "conditional", test, then: value, otherwise, line };
+      value = { type: "conditional", test, chosen: value, otherwise, line };
       line = this.current.line;
     }
     return value;

@@ -4,7 +4,7 @@ import { unsupported } from "./faults.ts";
 const DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS = "January February March April May June July August September October November December".split(" ");
 
-const DIRECTIVE = /%([-_0^#]?)([^]|$)/g;
+const DIRECTIVE = /%([-_0^#]?)([\s\S]|$)/g;
 
 /** Days since the first of January. */
 const dayOfYear = (date: Date) =>

@@ -84,7 +84,7 @@ export function eachOperand(expression: Expression, visit: (expression: Expressi
       break;
     case "conditional":
       visit(expression.test);
-      visit(expression.then);
+      visit(expression.chosen);
       if (expression.otherwise) visit(expression.otherwise);
       break;
     case "attribute":
@@ -246,39 +246,47 @@ function undeclaredAmong(statements: readonly Statement[], names: Set<string>): 
   const visitOne = (statement: Statement): void => {
     switch (statement.type) {
       case "print":
-        return load(statement.value);
+        load(statement.value);
+        return;
       case "set":
         store(statement.target);
-        return load(statement.value);
+        load(statement.value);
+        return;
       case "setBlock":
         store(statement.target);
         load(statement.filter);
-        return visit(statement.body);
+        visit(statement.body);
+        return;
       case "for":
         store(statement.target);
         load(statement.iterable);
         visit(statement.body);
         visit(statement.otherwise);
-        return load(statement.test);
+        load(statement.test);
+        return;
       case "if":
         for (const { test, body } of statement.branches) {
           load(test);
           visit(body);
         }
-        return visit(statement.otherwise);
+        visit(statement.otherwise);
+        return;
       case "macro":
       case "callBlock":
         if (statement.type === "callBlock") load(statement.call);
         statement.parameters.forEach(store);
         statement.defaults.forEach(load);
-        return visit(statement.body);
+        visit(statement.body);
+        return;
       case "with":
         for (const { target } of statement.assignments) store(target);
         for (const { value } of statement.assignments) load(value);
-        return visit(statement.body);
+        visit(statement.body);
+        return;
       case "filterBlock":
         visit(statement.body);
-        return load(statement.filter);
+        load(statement.filter);
+        return;
     }
   };
   visit(statements);

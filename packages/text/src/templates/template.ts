@@ -1,6 +1,6 @@
 import { Budget, type Limits } from "./budget.ts";
 import { check } from "./check.ts";
-import { valueOf } from "./convert.ts";
+import { templateValue } from "./convert.ts";
 import { Evaluator, Scopes, TESTS } from "./evaluator.ts";
 import { FILTERS } from "./filters.ts";
 import { globalsOf } from "./natives.ts";
@@ -30,7 +30,7 @@ export class Template {
     const budget = new Budget(limits);
     const context = new Map<string, Value>(globalsOf(budget, now));
     for (const [name, variable] of Object.entries(variables)) {
-      const value = valueOf(budget, variable);
+      const value = templateValue(budget, variable);
       if (value !== undefined) context.set(name, value);
     }
     return new Evaluator(budget, context, this.scopes).render(this.statements, this.symbols);

@@ -72,6 +72,7 @@ class JsonWriter {
 
   private push(text: string): void {
     this.budget.make(text.length);
+    this.budget.work(1);
     this.parts.push(text);
   }
 
@@ -104,7 +105,10 @@ class JsonWriter {
   write(value: Value, line: string): void {
     this.budget.work(1);
     const plain = this.plain(value);
-    if (plain !== undefined) return this.push(plain);
+    if (plain !== undefined) {
+      this.push(plain);
+      return;
+    }
     this.budget.enter();
     if (isList(value)) this.all(value, "[]", line, (item, inner) => this.write(item, inner));
     else if (value instanceof Tuple) this.all(value.items, "[]", line, (item, inner) => this.write(item, inner));
@@ -126,7 +130,10 @@ class JsonWriter {
   }
 
   private all<T>(items: readonly T[], brackets: string, line: string, write: (item: T, inner: string) => void): void {
-    if (items.length === 0) return this.push(brackets);
+    if (items.length === 0) {
+      this.push(brackets);
+      return;
+    }
     const { indent, itemSeparator } = this.style;
     const inner = indent === undefined ? "" : line + indent;
     this.push(brackets.charAt(0) + inner);
