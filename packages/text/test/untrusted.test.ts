@@ -65,7 +65,12 @@ describe("limits", () => {
       return () => new Tokenizer(folder, { maxSteps }).encode(text);
     };
     const split = (Regex: string) => (file: TokenizerFile) =>
-      file.pre_tokenizer.pretokenizers.unshift({ type: "Split", pattern: { Regex }, behavior: "Isolated", invert: false });
+      file.pre_tokenizer.pretokenizers.unshift({
+        type: "Split",
+        pattern: { Regex },
+        behavior: "Isolated",
+        invert: false,
+      });
     const text = `${"a".repeat(40)}!`;
     expect(encodes(() => {}, text.repeat(1000), 1)).not.toThrow();
     expect(encodes(split("a+!"), text, 1)).not.toThrow();

@@ -48,10 +48,7 @@ export const TEMPLATES: Record<string, string> = {
 };
 
 /** Those of `hostileTokenizers` that did harm to another implementation only. */
-export const HARMLESS: ReadonlySet<string> = new Set([
-  "a long added token",
-  "overlapping tokens",
-]);
+export const HARMLESS: ReadonlySet<string> = new Set(["a long added token", "overlapping tokens"]);
 
 /** Changes of a `tokenizer.json` that would make it take all memory, or minutes, for some texts. */
 export function hostileTokenizers(directory: string): Record<string, string> {
