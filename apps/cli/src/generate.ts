@@ -105,8 +105,10 @@ export const generateCommand = command({
         `${checkpoint} without one`,
         "use --prompt",
       );
-    const asked = chat === undefined ? prompt : tokenizer?.chat([{ role: "user", content: chat }]);
-    const promptIds = ids ?? (tokenizer as Tokenizer).encode(asked as string);
+    const messages = chat === undefined ? undefined : [{ role: "user", content: chat }];
+    const asked = messages ? tokenizer?.chat(messages) : prompt;
+    const encoded = (reader: Tokenizer) => (messages ? reader.encodeChat(messages) : reader.encode(prompt as string));
+    const promptIds = ids ?? encoded(tokenizer as Tokenizer);
     signal.throwIfAborted();
     const timings: Partial<Timings> = {};
     const ending: Partial<Ending> = {};

@@ -11,15 +11,21 @@ export interface GenerationDefaults {
   readonly topP: number;
 }
 
-/** Reads and checks the sampling fields of a `generation_config.json`. Without the file the likeliest token is taken. */
+/**
+ * Reads and checks the sampling fields of a `generation_config.json`. Without the file the likeliest token is taken. A
+ * `top_k` of −1 means all tokens, as in vLLM; a `top_p` of 0 leaves one token where tokens are drawn, and means nothing
+ * beside `"do_sample": false`.
+ */
 export function generationDefaults(json: Record<string, unknown> = {}): GenerationDefaults {
   const fields = new Fields(json, "generation_config");
   const temperature = fields.between("temperature", 0, Number.MAX_VALUE, 1);
-  const topK = fields.between("top_k", 0, 0x7fffffff, 0);
+  const draws = fields.boolean("do_sample", false);
+  const topK = json.top_k === -1 ? 0 : fields.between("top_k", 0, 0x7fffffff, 0);
+  const isNoTopP = json.top_p === 0;
   return {
-    temperature: fields.boolean("do_sample", false) ? temperature : 0,
-    topK: topK === 0 ? 0 : fields.size("top_k"),
-    topP: fields.between("top_p", Number.MIN_VALUE, 1, 1),
+    temperature: draws ? temperature : 0,
+    topK: isNoTopP && draws ? 1 : topK === 0 ? 0 : fields.size("top_k"),
+    topP: isNoTopP ? 1 : fields.between("top_p", Number.MIN_VALUE, 1, 1),
   };
 }
 

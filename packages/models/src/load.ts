@@ -9,7 +9,7 @@ import {
   wrongValue,
 } from "@mlxts/core";
 import { quantizationOf } from "@mlxts/quant4";
-import { checkDirectory, readJson, readOptionalJson } from "@mlxts/text/node";
+import { checkDirectory, readEosId, readJson, readOptionalJson } from "@mlxts/text/node";
 import { type ActivationDtype, activationDtypeFor, checkActivationDtype } from "./activation_dtype.ts";
 import { type Approximation, checkApproximation } from "./approximation.ts";
 import { checkDevice } from "./device.ts";
@@ -90,7 +90,7 @@ export async function loadModel(device: Device, directory: string, options: Load
   const config = family.readConfig(json);
   const quantization = quantizationOf(json);
   const generation = readOptionalJson(directory, "generation_config.json");
-  const stopTokens = stopTokensOf(generation, json, config.vocabSize);
+  const stopTokens = stopTokensOf(generation, json, readEosId(directory), config.vocabSize);
   const defaults = generationDefaults(generation);
   const checkpoint = await openCheckpoint(device, directory, { map, onProgress, signal });
   const weights = new Weights(checkpoint, quantization, { approximate, signal });
@@ -106,10 +106,11 @@ export async function loadModel(device: Device, directory: string, options: Load
   }
 }
 
-/** The ids that end a text: of `generation_config.json`, else of `config.json`. */
+/** The ids that end a text: of `generation_config.json`, else of `config.json`, and the tokenizer's, as in mlx-lm. */
 function stopTokensOf(
   generation: Record<string, unknown> | undefined,
   config: Record<string, unknown>,
+  eosId: number | undefined,
   vocabSize: number,
 ): readonly number[] {
   const text = new Fields(config).object("text_config");
@@ -120,5 +121,5 @@ function stopTokensOf(
     [];
   for (const id of ids)
     if (id >= vocabSize) throw wrongValue("loadModel", "eos_token_id", `be below the vocabulary size ${vocabSize}`, id);
-  return ids;
+  return eosId === undefined || eosId >= vocabSize || ids.includes(eosId) ? ids : [...ids, eosId];
 }

@@ -59,9 +59,9 @@ describe("generation_config.json", () => {
   it.each([
     [{ temperature: -1 }, "loadModel: `generation_config.temperature` must be at least 0 and finite, got -1"],
     [{ temperature: "hot" }, "loadModel: `generation_config.temperature` must be a number, got hot"],
-    [{ top_k: -1 }, "loadModel: `generation_config.top_k` must be at least 0 and at most 2147483647, got -1"],
+    [{ top_k: -2 }, "loadModel: `generation_config.top_k` must be at least 0 and at most 2147483647, got -2"],
     [{ top_k: 1.5 }, "loadModel: `generation_config.top_k` must be an integer from 1 to 2147483647, got 1.5"],
-    [{ top_p: 0 }, "loadModel: `generation_config.top_p` must be above 0 and at most 1, got 0"],
+    [{ top_p: -1 }, "loadModel: `generation_config.top_p` must be above 0 and at most 1, got -1"],
     [{ top_p: 1.5 }, "loadModel: `generation_config.top_p` must be above 0 and at most 1, got 1.5"],
     [{ do_sample: 1 }, "loadModel: `generation_config.do_sample` must be a boolean, got 1"],
     [{ eos_token_id: [-1] }, "loadModel: `generation_config.eos_token_id` must be token ids, got [-1]"],
@@ -74,5 +74,42 @@ describe("generation_config.json", () => {
     expect(one.stopTokens).toEqual([7]);
     using more = await withGeneration({ eos_token_id: [7, 9] });
     expect(more.stopTokens).toEqual([7, 9]);
+  });
+
+  it("takes top_k -1 and top_p 0 for what they mean, and ignores them where no token is drawn", async () => {
+    using greedy = await withGeneration({ do_sample: false, top_p: 0, top_k: -1 });
+    expect(greedy.generationDefaults).toEqual({ temperature: 0, topK: 0, topP: 1 });
+    using all = await withGeneration({ do_sample: true, top_k: -1 });
+    expect(all.generationDefaults).toEqual({ temperature: 1, topK: 0, topP: 1 });
+    using one = await withGeneration({ do_sample: true, top_p: 0 });
+    expect(await text(one, {})).toEqual(prompts[0]?.greedy.slice(0, 24));
+  });
+
+  it("has the tokenizer's eos_token among the stop tokens, wherever its files name it", async () => {
+    const stopsOf = async (files: Record<string, object>) => {
+      const folder = withConfig(() => {});
+      for (const [name, json] of Object.entries({ "generation_config.json": { eos_token_id: 5 }, ...files }))
+        writeFileSync(join(folder, name), JSON.stringify(json));
+      using model = await loadModel(device, folder);
+      return model.stopTokens;
+    };
+    expect(await stopsOf({})).toEqual([5]);
+    expect(await stopsOf({ "tokenizer_config.json": { eos_token: "<|im_end|>" } })).toEqual([5, 2]);
+    expect(await stopsOf({ "special_tokens_map.json": { eos_token: { content: "<|im_end|>" } } })).toEqual([5, 2]);
+    expect(await stopsOf({ "tokenizer_config.json": { eos_token: "a" } })).toHaveLength(2);
+    expect(await stopsOf({ "tokenizer_config.json": { eos_token: "nowhere" } })).toEqual([5]);
+    const decoder = { "7": { content: "<end>" }, "99999": { content: "<far>" } };
+    expect(await stopsOf({ "tokenizer_config.json": { eos_token: "<end>", added_tokens_decoder: decoder } })).toEqual([
+      5, 7,
+    ]);
+    expect(await stopsOf({ "tokenizer_config.json": { eos_token: "<far>", added_tokens_decoder: decoder } })).toEqual([
+      5,
+    ]);
+    expect(
+      await stopsOf({
+        "generation_config.json": { eos_token_id: [2, 5] },
+        "tokenizer_config.json": { eos_token: "<|im_end|>" },
+      }),
+    ).toEqual([2, 5]);
   });
 });

@@ -8,6 +8,7 @@ import {
   type TemplateFiles,
   type TemplateLimits,
 } from "./chat_template.ts";
+import { specialTokensOf } from "./special_tokens.ts";
 import { isControlToken } from "./tokenizer/added_tokens.ts";
 import type { TokenDecoder } from "./tokenizer/decoders.ts";
 import { TokenizerEngine } from "./tokenizer/engine.ts";
@@ -114,7 +115,7 @@ export class Tokenizer {
     const config = (files["tokenizer_config.json"] ?? {}) as Record<string, unknown>;
     this.templates = chatTemplatesOf(files, pathOf);
     this.specialTokens = {
-      ...specialTokensOf((files["special_tokens_map.json"] ?? {}) as Record<string, unknown>),
+      ...specialTokensOf(files["special_tokens_map.json"]),
       ...specialTokensOf(config),
     };
     const sources = [...(this.templates?.sources.values() ?? [])];
@@ -301,17 +302,6 @@ export class Tokenizer {
 }
 
 printAsJson(Tokenizer);
-
-/** Variables of templates such as `bos_token`. In the file they are texts, or objects with the text as `content`. */
-function specialTokensOf(config: Record<string, unknown>): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(config).flatMap(([name, value]) => {
-      if (!name.endsWith("_token")) return [];
-      const text = typeof value === "string" ? value : (value as { content?: unknown } | null)?.content;
-      return typeof text === "string" ? [[name, text]] : [];
-    }),
-  );
-}
 
 const escaped = (mark: string) => `\\u${mark.charCodeAt(0).toString(16)}`;
 

@@ -171,7 +171,8 @@ class Parser {
     const { reader } = this;
     if (!reader.take("?")) return this.closed(this.hasNames ? (node) => node : this.capture());
     if (reader.match(/#(?:\\.|[^)\\])*\)/sy) !== undefined) return undefined;
-    if (reader.take(":")) return this.closed((node) => node);
+    // A group around a position may be repeated, the position itself may not.
+    if (reader.take(":")) return this.closed((node) => ({ kind: "sequence", parts: [node] }));
     if (reader.take(">")) return this.closed((node) => ({ kind: "atomic", node }));
     for (const [text, behind, negated] of LOOKS)
       if (reader.take(text)) return this.closed((node) => ({ kind: "look", node, behind, negated }));
@@ -207,7 +208,7 @@ class Parser {
       for (const letter of letters)
         changed[letter === "i" ? "ignoreCase" : letter === "m" ? "dotAll" : "extended"] = value;
     this.flags = changed;
-    const node = found[3] === ":" ? this.closed((inner) => inner) : this.choice();
+    const node = found[3] === ":" ? this.closed((inner) => ({ kind: "sequence", parts: [inner] })) : this.choice();
     this.flags = flags;
     return node;
   }
