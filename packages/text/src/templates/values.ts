@@ -73,7 +73,6 @@ export interface Args {
   readonly positional: readonly Value[];
   readonly keywords: ReadonlyMap<string, Value>;
 }
-export const args = (...positional: Value[]): Args => ({ positional, keywords: new Map() });
 
 /** A function or method. */
 export class Callable {
