@@ -2,9 +2,10 @@
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { bundled } from "@mlxts/test-kit/bundled";
+import { childEnvironment } from "@mlxts/test-kit/cuda_standin";
 import { describe, expect, it } from "vitest";
 import { writeSafetensors } from "../src/index.ts";
-import { childEnvironment, describeCuda, linesOf } from "./cuda.ts";
+import { describeCuda, linesOf } from "./cuda.ts";
 import { testFolder } from "./helpers.ts";
 import { runProgram } from "./run_child.ts";
 
