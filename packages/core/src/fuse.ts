@@ -5,7 +5,7 @@ import type { Fusion, Step } from "./fusion.ts";
 import type { GraphNode, OpCall } from "./graph.ts";
 import { Units } from "./units.ts";
 
-/** So many readers of a tensor are looked at on each side, for calls that have the same input. */
+/** So many calls of an op that read a tensor are looked at on each side, for those that have the same input. */
 const NEIGHBORS = 64;
 /** So many calls are tried, in all combinations together, for the calls of a rule whose last one is known. */
 const TRIES = 64;
@@ -75,9 +75,9 @@ class Fuser {
     const step = rule.steps[index];
     if (!step) return this.apply(search);
     const [, { call }] = step.pairs[0] as Step["pairs"][number];
-    const op = rule.calls.find(([name]) => name === call)?.[1];
+    const op = rule.calls.find(([name]) => name === call)?.[1] as string;
     const taken = new Set(match.values());
-    for (const place of step.by === "link" ? this.producers(step, match) : this.siblings(rule, step, match)) {
+    for (const place of step.by === "link" ? this.producers(step, match) : this.siblings(rule, step, match, op)) {
       if (taken.has(place) || this.units.at(place).call?.op !== op) continue;
       if (search.tries <= 0) return false;
       search.tries--;
@@ -101,8 +101,8 @@ class Fuser {
     }
   }
 
-  /** Calls that read the same tensor, the nearest first: those before, then those behind. Nobody writes it between. */
-  private *siblings(rule: Fusion, { pairs }: Step, match: ReadonlyMap<string, number>): Iterable<number> {
+  /** Calls of an op that read the same tensor, the nearest first: those before, then those behind. Nobody writes it between. */
+  private *siblings(rule: Fusion, { pairs }: Step, match: ReadonlyMap<string, number>, op: string): Iterable<number> {
     const found = pairs.find(([{ call, name }]) => this.callOf(match, call).tensors[name]);
     if (!found) return;
     const [known, sought] = found;
@@ -113,16 +113,16 @@ class Fuser {
       return other !== undefined && isSame(other, tensor, rule);
     };
     const { range } = tensor;
-    const { length } = this.units;
     // Who writes the tensor may read it too, before that.
-    const [end] = [...take(this.units.between("writes", range, place - 1, length), 1), length - 1] as [number];
+    const end = this.units.firstWriter(range, place) ?? this.units.length - 1;
     const begin = this.units.lastWriter(range, place) ?? -1;
-    for (const at of take(this.units.before("reads", range, place), NEIGHBORS)) {
+    for (const at of take(this.units.before("reads", range, place, op), NEIGHBORS)) {
       if (at <= begin) break;
       if (isSibling(at)) yield at;
     }
     if (end === place) return;
-    for (const at of take(this.units.between("reads", range, place, end + 1), NEIGHBORS)) if (isSibling(at)) yield at;
+    for (const at of take(this.units.between("reads", range, place, end + 1, op), NEIGHBORS))
+      if (isSibling(at)) yield at;
   }
 
   /** Makes the calls of a match one; else notes why not. */

@@ -155,24 +155,42 @@ export class Units {
     return false;
   }
 
-  /** Places after `low` and before `high` that read or write memory, from the first to the last. */
-  *between(access: Access, range: Range, low: number, high: number): Iterable<number> {
-    const places = this.places(access, range);
-    for (let i = countBelow(places, low + 1); i < places.length && (places[i] as number) < high; i++)
-      if (this.does(places[i] as number, access, range)) yield places[i] as number;
+  /** Whether the unit of a place is a call of an op; undefined: of any, or none. */
+  private isOf(place: number, op: string | undefined): boolean {
+    return op === undefined || this.at(place).call?.op === op;
   }
 
-  /** Places before `high` that read or write memory, from the last to the first. */
-  *before(access: Access, range: Range, high: number): Iterable<number> {
+  /** Places after `low` and before `high` that read or write memory, from the first to the last; with `op` calls of it. */
+  *between(access: Access, range: Range, low: number, high: number, op?: string): Iterable<number> {
     const places = this.places(access, range);
-    for (let i = countBelow(places, high) - 1; i >= 0; i--)
-      if (this.does(places[i] as number, access, range)) yield places[i] as number;
+    for (let i = countBelow(places, low + 1); i < places.length; i++) {
+      const place = places[i] as number;
+      if (place >= high) return;
+      if (this.isOf(place, op) && this.does(place, access, range)) yield place;
+    }
+  }
+
+  /** Places before `high` that read or write memory, from the last to the first; with `op` calls of it. */
+  *before(access: Access, range: Range, high: number, op?: string): Iterable<number> {
+    const places = this.places(access, range);
+    for (let i = countBelow(places, high) - 1; i >= 0; i--) {
+      const place = places[i] as number;
+      if (this.isOf(place, op) && this.does(place, access, range)) yield place;
+    }
   }
 
   /** The last place before `high` that writes memory. */
   lastWriter(range: Range, high: number): number | undefined {
     const places = this.places("writes", range);
     for (let i = countBelow(places, high) - 1; i >= 0; i--)
+      if (this.does(places[i] as number, "writes", range)) return places[i];
+    return undefined;
+  }
+
+  /** The first place from `low` on that writes memory. */
+  firstWriter(range: Range, low: number): number | undefined {
+    const places = this.places("writes", range);
+    for (let i = countBelow(places, low); i < places.length; i++)
       if (this.does(places[i] as number, "writes", range)) return places[i];
     return undefined;
   }
