@@ -65,6 +65,7 @@ describe("arena", () => {
     };
     const first = arena.mark();
     const a = await keep();
+    arena.alloc("f32", [1]);
     const second = arena.mark();
     expect(second).not.toBe(first);
     const b = await keep();

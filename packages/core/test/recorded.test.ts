@@ -1,11 +1,21 @@
 import { describe, expect, it } from "vitest";
 import { Tensor } from "../src/index.ts";
+import { Recorded } from "../src/recorded.ts";
 import { message, rejected, testDevice } from "./helpers.ts";
 import { increment } from "./kernels/probe.ts";
 import { runChild } from "./run_child.ts";
 
 const notRun = (op: string, call: string, argument = "tensor") =>
   `${op}: \`${argument}\` must have been computed, got what is recorded and has not run — call ${call} first`;
+
+it("a recording's final form decides what it writes", () => {
+  const range = (begin: number) => ({ begin, end: begin + 16 });
+  const writing = (begin: number) => [{ label: "", reads: [], writes: [range(begin)] }];
+  const recorded = new Recorded(writing(0));
+  expect([recorded.writes(range(0)), recorded.writes(range(64))]).toEqual([true, false]);
+  recorded.replace(writing(64));
+  expect([recorded.writes(range(0)), recorded.writes(range(64))]).toEqual([false, true]);
+});
 
 describe("results that are not there yet", () => {
   const device = testDevice();

@@ -96,6 +96,18 @@ describe("PrefixCache", () => {
     expect([none.blocks, none.byteLength]).toEqual([0, 0]);
   });
 
+  it("counts what it restores as used", async () => {
+    const cache = new PrefixCache(model, { every: 64, maxBytes: 3 * BLOCK + 100 });
+    const [first, second, third, fourth] = [0, 65, 130, 195].map((begin) =>
+      long.slice(begin, begin + 65),
+    ) as number[][];
+    for (const ids of [first, second, third]) await run(ids as number[], "chunk", cache);
+    await run(first as number[], "chunk", cache);
+    await run(fourth as number[], "chunk", cache);
+    const held = [first, second, third, fourth].map((ids) => cache.match(ids as number[], "chunk"));
+    expect(held).toEqual([64, 0, 64, 64]);
+  });
+
   it("restores for each sequence of a batch the beginning that it shares with others", async () => {
     const cache = new PrefixCache(model, { every: 64 });
     const batch = [long.slice(0, 300), other, long.slice(0, 170)];
