@@ -18,12 +18,13 @@ const faults: Fault[] = JSON.parse(readFileSync(join(root, "scripts", "check", "
 const folders = ["packages", "apps"];
 
 describe("planted faults", () => {
-  it("are 20 of each area, each with an id of its own", () => {
-    const ids = ["kernels", "core", "models"].flatMap((area) =>
-      Array.from({ length: 20 }, (_, i) => `${area}-${String(i + 1).padStart(2, "0")}`),
-    );
-    expect(faults.map(({ id }) => id).sort()).toEqual(ids.sort());
-    expect(faults.filter(({ id, area }) => !id.startsWith(`${area}-`))).toEqual([]);
+  it("are 20 and more of each area, numbered", () => {
+    for (const area of ["kernels", "core", "models"]) {
+      const ids = faults.filter((fault) => fault.area === area).map(({ id }) => id);
+      expect(ids.length).toBeGreaterThanOrEqual(20);
+      expect(ids.sort()).toEqual(ids.map((_, i) => `${area}-${String(i + 1).padStart(2, "0")}`));
+    }
+    expect(faults.filter(({ area }) => !["kernels", "core", "models"].includes(area))).toEqual([]);
   });
 
   it.each(faults)("$id can be planted in $file", ({ file, from, to, fault, packages }) => {
