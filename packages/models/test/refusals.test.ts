@@ -51,7 +51,7 @@ describe("loadModel refuses", () => {
       "loadModel: `device` must be a Device, got undefined",
     );
     await expect(loadModel(device, tiny, { dtype: "f16" } as never)).rejects.toThrow(
-      "loadModel: `dtype` must be one of activationDtype, expertMemory, approximate, onProgress, signal, got an unknown option",
+      "loadModel: `dtype` must be one of activationDtype, expertMemory, approximate, map, onProgress, signal, got an unknown option",
     );
   });
 

@@ -29,7 +29,11 @@ const MAX_NAME = 256;
 function* literal(text: string, first?: string): Reader<boolean> {
   let at = 0;
   if (first !== undefined && first !== text[at++]) return false;
-  while (at < text.length) if ((yield) !== text[at++]) return false;
+  while (at < text.length) {
+    // tsup's compiler for CommonJS does not read a parenthesized `yield`.
+    const unit = yield;
+    if (unit !== text[at++]) return false;
+  }
   return true;
 }
 
