@@ -385,6 +385,7 @@ describe("every public function of core refuses what it cannot take", async () =
       shape: [1],
       data: new Uint8Array(1),
     } as core.HostTensor),
+    explainTruncatedFiles: of(core.explainTruncatedFiles),
     sameBytes: of(core.sameBytes, tensor, tensor),
     elementCount: of(core.elementCount, "op", [2], "shape"),
     tensorBytes: of(core.tensorBytes, "f32", [2], "op"),

@@ -134,7 +134,7 @@ describe("wrong kinds", () => {
     [
       "options",
       () => openCheckpoint(device, "x", { progress: 1 } as never),
-      "openCheckpoint: `progress` must be one of onProgress, signal, got an unknown option",
+      "openCheckpoint: `progress` must be one of map, onProgress, signal, got an unknown option",
     ],
   ])("are told by a promise: %s", async (_, act, text) => expect((await rejected(act())).message).toBe(text));
 

@@ -1,5 +1,5 @@
-import type { Normalizer } from "./normalizers.ts";
 import type { StepFields } from "./step_fields.ts";
+import type { Work } from "./work.ts";
 
 /** A grapheme of fewer bytes is looked up as a whole, before its characters. */
 const MAX_GRAPHEME_BYTES = 6;
@@ -42,7 +42,7 @@ function bytesOfBase64(text: string): Uint8Array {
 }
 
 /** The rules of a SentencePiece model: a double array of texts, and the texts to put in their places. */
-export function readPrecompiled(fields: StepFields): Normalizer {
+export function readPrecompiled(fields: StepFields): (text: string, work: Work) => string {
   const encoded = fields.raw("precompiled_charsmap") ?? "";
   if (typeof encoded !== "string" || encoded.length > MAX_BYTES)
     throw fields.refuse(`be a text in base64 of at most ${MAX_BYTES} characters`, "precompiled_charsmap");
