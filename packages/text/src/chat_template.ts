@@ -143,6 +143,15 @@ function parsedTemplate(source: string): Template {
   return template;
 }
 
+/** Whether the template `source`, which came from the file `path`, has a loop over the parts of a message's content. */
+export function takesParts(path: string, source: string): boolean {
+  try {
+    return parsedTemplate(source).takesParts;
+  } catch (error) {
+    throw typed(path, error);
+  }
+}
+
 /** Renders the template `source`, which came from the file `path`. */
 export function renderTemplate(
   path: string,

@@ -7,7 +7,9 @@ import {
   renderTemplate,
   type TemplateFiles,
   type TemplateLimits,
+  takesParts,
 } from "./chat_template.ts";
+import { templateMessage } from "./conversation.ts";
 import { specialTokensOf } from "./special_tokens.ts";
 import { isControlToken } from "./tokenizer/added_tokens.ts";
 import type { TokenDecoder } from "./tokenizer/decoders.ts";
@@ -16,7 +18,8 @@ import { unusedMark, withMarks } from "./tokenizer/marks.ts";
 
 export interface ChatMessage {
   role: string;
-  content: string;
+  /** A text, or parts of it: `[{ type: "text", text: "…" }]`. */
+  content?: string | null | readonly { readonly type: string; readonly [field: string]: unknown }[];
   [key: string]: unknown;
 }
 
@@ -226,7 +229,8 @@ export class Tokenizer {
 
   /**
    * The prompt text of a conversation, which ends where the assistant's answer begins. `variables` are passed to the
-   * template, for example `tools` or `enable_thinking`.
+   * template, for example `tools` or `enable_thinking`. Arguments of tool calls may be JSON texts. A content may be parts
+   * `{ type: "text", text }`: templates without a loop over them get their texts, joined.
    * @throws MlxtsError `ChatTemplate` for a broken template, with the file and, where it can be known, the line, and for
    *   messages that a template refuses, with its words; `LimitExceeded` for a template that takes too long or makes too
    *   much text
@@ -252,7 +256,9 @@ export class Tokenizer {
     if (templates === undefined)
       throw wrongValue(op, "messages", "have a chat template", "a checkpoint without one", "pass a plain prompt");
     const source = chooseTemplate(templates, options.template, Array.isArray(variables.tools));
-    const given = mark === undefined ? { ...variables, messages } : this.marked({ ...variables, messages }, mark);
+    const parts = takesParts(templates.path, source);
+    const all = { ...variables, messages: messages.map((message) => templateMessage(message, parts)) };
+    const given = mark === undefined ? all : this.marked(all, mark);
     const values = { ...this.specialTokens, tools: null, documents: null, add_generation_prompt: true, ...given };
     return renderTemplate(templates.path, source, values, this.templateLimits);
   }

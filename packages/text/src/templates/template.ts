@@ -1,5 +1,6 @@
 import { Budget, type Limits } from "./budget.ts";
 import { check } from "./check.ts";
+import { loopsOverContent } from "./content_parts.ts";
 import { templateValue } from "./convert.ts";
 import { Evaluator, Scopes, TESTS } from "./evaluator.ts";
 import { FILTERS } from "./filters.ts";
@@ -11,6 +12,8 @@ import type { Value } from "./values.ts";
 
 /** A chat template as jinja2 renders it in transformers' environment. */
 export class Template {
+  /** Whether it has a loop over the parts of a message's content. */
+  readonly takesParts: boolean;
   private readonly statements: readonly Statement[];
   private readonly symbols: Symbols;
   private readonly scopes = new Scopes();
@@ -19,6 +22,7 @@ export class Template {
   constructor(source: string) {
     this.statements = parse(source);
     check(this.statements, FILTERS, TESTS);
+    this.takesParts = loopsOverContent(this.statements);
     this.symbols = scopeOf(undefined, this.statements);
   }
 
