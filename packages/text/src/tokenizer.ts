@@ -14,7 +14,7 @@ import { specialTokensOf } from "./special_tokens.ts";
 import { isControlToken } from "./tokenizer/added_tokens.ts";
 import type { TokenDecoder } from "./tokenizer/decoders.ts";
 import { TokenizerEngine } from "./tokenizer/engine.ts";
-import { unusedMark, withMarks } from "./tokenizer/marks.ts";
+import { plainValue, unusedMark, withMarks } from "./tokenizer/marks.ts";
 
 export interface ChatMessage {
   role: string;
@@ -236,17 +236,17 @@ export class Tokenizer {
    *   much text
    */
   chat(messages: readonly ChatMessage[], variables: Record<string, unknown> = {}, options: ChatOptions = {}): string {
-    return this.render("tokenizer.chat", messages, variables, options);
+    return this.render("tokenizer.chat", messages, variables, options).text;
   }
 
-  /** Renders a template; `mark` is put into texts of control tokens. */
+  /** Renders a template; with `marks` there is a mark in texts of control tokens. */
   private render(
     op: string,
     messages: readonly ChatMessage[],
     variables: Record<string, unknown>,
     options: ChatOptions,
-    mark?: string,
-  ): string {
+    marks = false,
+  ): { text: string; mark?: string } {
     if (!Array.isArray(messages) || !messages.every((message) => message !== null && typeof message === "object"))
       throw wrongKind(op, "messages", "be an array of messages", messages);
     if (variables === null || typeof variables !== "object")
@@ -258,19 +258,26 @@ export class Tokenizer {
     const source = chooseTemplate(templates, options.template, Array.isArray(variables.tools));
     const parts = takesParts(templates.path, source);
     const all = { ...variables, messages: messages.map((message) => templateMessage(message, parts)) };
-    const given = mark === undefined ? all : this.marked(all, mark);
+    const plain = marks ? (plainValue(all) as typeof all) : all;
+    const mark = marks ? unusedMark([plain, ...templates.sources.values()]) : undefined;
+    const given = mark === undefined ? plain : this.marked(plain, mark);
     const values = { ...this.specialTokens, tools: null, documents: null, add_generation_prompt: true, ...given };
-    return renderTemplate(templates.path, source, values, this.templateLimits);
+    const text = renderTemplate(templates.path, source, values, this.templateLimits);
+    return mark === undefined ? { text } : { text, mark };
   }
 
   /** The values for a template with a mark in the texts of control tokens. */
   private marked(values: Record<string, unknown>, mark: string): Record<string, unknown> {
     const sources = [...(this.templates?.sources.values() ?? [])];
     const controls = this.engine.addedTokens.filter((token) => isControlToken(token, sources));
+    const normalize = (text: string) =>
+      this.engine.normalize(text, this.workFor("looking for control tokens in a chat", text.length));
+    const contents = controls.filter(({ normalized }) => normalized).map(({ content }) => normalize(content));
     return withMarks(
       values,
       controls.map(({ content }) => content),
       mark,
+      { contents: contents.filter((content) => content !== ""), normalize },
     ) as Record<string, unknown>;
   }
 
@@ -292,8 +299,7 @@ export class Tokenizer {
     checkOptionNames<EncodeChatOptions>(op, options, { template: true, parse: true });
     const { parse = false, ...chatOptions } = options;
     if (typeof parse !== "boolean") throw wrongKind(op, "parse", "be true or false", parse);
-    const mark = parse ? undefined : unusedMark([messages, variables, [...(this.templates?.sources.values() ?? [])]]);
-    const rendered = this.render(op, messages, variables, chatOptions, mark);
+    const { text: rendered, mark } = this.render(op, messages, variables, chatOptions, !parse);
     // Python's and JSON's escapes of the mark, where a template has them written.
     const text = mark === undefined ? rendered : rendered.replaceAll(escaped(mark), mark);
     const work = this.workFor(`encoding a chat of ${text.length} characters`, text.length);

@@ -9,7 +9,7 @@ import { type Args, Dict, Float, isInteger, isList, Markup, Tuple, typeName, typ
 const PARAMETERS = signature("ensure_ascii? indent? separators? sort_keys?");
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what JSON escapes
 const ESCAPED = /["\\\x00-\x1f]/g;
-const NOT_ASCII = /[^\0-\x7f]/g;
+const NOT_ASCII = /[^\0-\x7e]/g;
 const SHORT: Readonly<Record<string, string>> = {
   '"': '\\"',
   "\\": "\\\\",

@@ -87,11 +87,18 @@ export class TokenizerEngine {
     };
   }
 
+  /** A text as the normalizer changes it. */
+  normalize(text: string, work: Work): string {
+    return this.normalizer(text, work);
+  }
+
   /** Encodes a text and pauses again and again: see `encode`. */
   *encodeInSlices(given: string, settings: EncodeSettings, work: Work): Generator<void, number[]> {
     const ids: number[] = [];
     const text = given.isWellFormed() ? given : given.toWellFormed();
     const added = settings.parses ? this.all : this.harmless();
+    const { mark } = settings;
+    const marks = mark === undefined ? [] : [mark, this.normalizer(mark, work)].filter((each) => each !== "");
     for (const outer of added.plain.segments(text, work)) {
       if (outer.id !== -1) {
         ids.push(outer.id);
@@ -104,7 +111,7 @@ export class TokenizerEngine {
           continue;
         }
         let part = normalized.slice(inner.start, inner.end);
-        if (settings.mark !== undefined) part = part.replaceAll(settings.mark, "");
+        for (const each of marks) part = part.replaceAll(each, "");
         if (part === "") continue;
         const startsText = outer.start === 0 && inner.start === 0 && !this.stripsStart(text);
         yield* this.encodePart(part, startsText, ids, work);

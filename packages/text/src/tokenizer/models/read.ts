@@ -5,7 +5,8 @@ import { WordLevel, WordPiece } from "./words.ts";
 
 /** The kind of a model; older files do not name it. */
 function kindOf({ json, refuse, scores }: ModelSource): string {
-  if (json.type !== undefined && json.type !== null) return String(json.type);
+  if (typeof json.type === "string") return json.type;
+  if (json.type !== undefined && json.type !== null) throw refuse("model.type", "be a text");
   if ("merges" in json) return "BPE";
   if (scores !== undefined) return "Unigram";
   if ("max_input_chars_per_word" in json) return "WordPiece";

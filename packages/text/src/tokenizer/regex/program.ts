@@ -131,7 +131,12 @@ class Compiler {
       this.node({ kind: "atomic", node: { kind: "repeat", node, min, max, mode: "greedy" } });
       return;
     }
-    for (let count = 0; count < min; count++) this.node(node);
+    for (let count = 0; count < min; count++) {
+      const before = this.here;
+      this.node(node);
+      // Nothing, however often it is repeated.
+      if (this.here === before) break;
+    }
     if (max === Number.POSITIVE_INFINITY) this.loop(node, mode === "lazy");
     else this.optional(node, max - min, mode === "lazy");
   }
