@@ -53,6 +53,26 @@ const REPLIES: [format: ToolFormat | undefined, inReasoning: boolean, reply: str
       call("ls", "{}", 1),
     ],
   ],
+  // What comes to no call stays reasoning.
+  [
+    "hermes",
+    true,
+    "I could use <tool_call> tags.\nSecret.</think>Hi",
+    [reasoning("I could use <tool_call> tags.\nSecret."), text("Hi")],
+  ],
+  [
+    "hermes",
+    true,
+    `a ${hermes('{"name": "unknown", "arguments": {}}')} b</think>c`,
+    [reasoning(`a ${hermes('{"name": "unknown", "arguments": {}}')} b`), text("c")],
+  ],
+  ["hermes", true, "why <tool_call>\n{", [reasoning("why <tool_call>\n{")]],
+  [
+    "deepseek_v3",
+    true,
+    "a <｜tool▁calls▁begin｜> none</think>b",
+    [reasoning("a <｜tool▁calls▁begin｜> none"), text("b")],
+  ],
   [
     "hermes",
     true,

@@ -32,7 +32,8 @@ export function opensReasoning(prompt: string): boolean {
  * reply is cut into pieces. Whatever may be the beginning of a tag or a stop text is held back until it is known.
  *
  * Reasoning is what stands between `<think>` at the beginning, or in the prompt, and `</think>`; with tools a tool call
- * ends it too. A call is given when it is complete, well formed and of a tool that was given; everything else is text.
+ * ends it too. A call is given when it is complete, well formed and of a tool that was given; everything else belongs to the
+ * reasoning or text around it.
  *
  * ```ts
  * const parser = new ReplyParser({ tools, toolFormat: toolFormatOf(template), inReasoning: opensReasoning(prompt) });
@@ -51,6 +52,8 @@ export class ReplyParser {
   /** What was read of a call, or at the beginning, and is text if it comes to nothing. */
   private raw = "";
   private reader: CallReader | undefined;
+  /** What the call or list of calls stands in. */
+  private around: "reasoning" | "answer" = "answer";
 
   constructor(options: ReplyOptions = {}) {
     const op = "ReplyParser";
@@ -85,9 +88,11 @@ export class ReplyParser {
     this.read(this.stops.end());
     const held = this.raw + this.inReasoning.end() + this.inAnswer.end();
     this.raw = "";
-    if (this.state === "reasoning") this.parts.reasoning(held);
+    const reasons = this.around === "reasoning" && (this.state === "call" || this.state === "section");
+    const inReasoning = this.state === "reasoning" || reasons;
+    if (inReasoning) this.parts.reasoning(held);
     else if (held.trim() !== "" || this.state === "start") this.parts.text(held);
-    this.parts.end(this.state !== "reasoning" && (this.state !== "afterCall" || held.trim() !== ""));
+    this.parts.end(!inReasoning && (this.state !== "afterCall" || held.trim() !== ""));
     this.state = "answer";
     return this.parts.take();
   }
@@ -134,25 +139,34 @@ export class ReplyParser {
     const { text: before, found, rest } = this.inReasoning.push(text);
     this.parts.reasoning(before);
     if (found === undefined) return "";
+    if (found !== CLOSE) return this.tag(found, rest, "reasoning");
     this.parts.endReasoning();
     this.state = "answer";
-    return found === CLOSE ? rest : this.tag(found, rest);
+    return rest;
   }
 
   private answer(text: string): string {
     const { text: before, found, rest } = this.inAnswer.push(text);
     this.parts.text(before);
-    return found === undefined ? "" : this.tag(found, rest);
+    return found === undefined ? "" : this.tag(found, rest, "answer");
   }
 
-  /** After a tag of the format in the answer. */
-  private tag(found: string, rest: string): string {
+  /** Where no call comes of what was read: it belongs to what is around it. */
+  private noCall(read: string): void {
+    if (this.around === "reasoning") this.parts.reasoning(read);
+    else this.parts.text(read);
+    this.state = this.around;
+  }
+
+  /** After a tag of the format. */
+  private tag(found: string, rest: string, around: "reasoning" | "answer"): string {
+    this.around = around;
     const { begin, section } = this.format as NonNullable<typeof this.format>;
     if (found === begin) this.beginCall(found);
     else if (found === section?.[0]) {
       this.state = "section";
       this.raw = found;
-    } else this.parts.text(found);
+    } else this.noCall(found);
     return rest;
   }
 
@@ -182,8 +196,7 @@ export class ReplyParser {
       this.raw = opened + head;
       return "";
     }
-    this.parts.text(opened);
-    this.state = "answer";
+    this.noCall(opened);
     return head;
   }
 
@@ -194,6 +207,8 @@ export class ReplyParser {
       const read = this.raw + text.slice(0, value ? at + 1 : at);
       this.raw = "";
       if (value) {
+        if (this.around === "reasoning") this.parts.endReasoning();
+        this.around = "answer";
         this.parts.call(value.name, value.arguments);
         this.state = "afterCall";
         return text.slice(at + 1);
@@ -201,8 +216,7 @@ export class ReplyParser {
       // What was read last may be the beginning of the next tag.
       const again = read.lastIndexOf("<");
       const kept = again > 0 && read.length - again < MAX_SPACE ? again : read.length;
-      this.parts.text(read.slice(0, kept));
-      this.state = "answer";
+      this.noCall(read.slice(0, kept));
       return read.slice(kept) + text.slice(at);
     }
     this.raw += text;
