@@ -53,7 +53,7 @@ function report(error: unknown): number {
   if (error instanceof Reported) return 1;
   if (error instanceof Interrupted) return error.exitCode;
   const print = (text: string) => process.stderr.write(`${inLine(text)}\n`);
-  // Help was asked for, or printed in place of an error.
+  // `--help`, or help in place of an error.
   if (error instanceof CommanderError && (error.exitCode === 0 || error.code === "commander.help"))
     return error.exitCode;
   if (error instanceof UsageError || error instanceof CommanderError) {

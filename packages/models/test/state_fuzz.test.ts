@@ -151,7 +151,7 @@ const rollback: Operation = async (world, owner) => {
   const { state, sequences } = ready.length > 0 ? world.pick(ready) : owner;
   const each = sequences.map(({ left }) => (left ? world.random.below(left + 1) : 0));
   if (world.random.below(5) === 0) {
-    // One more than is left, of a sequence of which it is known.
+    // One token more than can be rolled back, in a sequence for which that number is known.
     const known = sequences.find(({ left }) => left !== undefined);
     const beyond = sequences.map((one) => (one === known ? (known.left as number) + 1 : 0));
     if (!known) beyond.fill(state.maxRollback + 1);

@@ -11,7 +11,6 @@ import {
 } from "./chat_template.ts";
 import { templateMessage } from "./conversation.ts";
 import { specialTokensOf } from "./special_tokens.ts";
-import { isControlToken } from "./tokenizer/added_tokens.ts";
 import type { TokenDecoder } from "./tokenizer/decoders.ts";
 import { TokenizerEngine } from "./tokenizer/engine.ts";
 import { plainValue, unusedMark, withMarks } from "./tokenizer/marks.ts";
@@ -268,17 +267,10 @@ export class Tokenizer {
 
   /** The values for a template with a mark in the texts of control tokens. */
   private marked(values: Record<string, unknown>, mark: string): Record<string, unknown> {
-    const sources = [...(this.templates?.sources.values() ?? [])];
-    const controls = this.engine.addedTokens.filter((token) => isControlToken(token, sources));
+    const { contents, normalized } = this.engine.controlTokens();
     const normalize = (text: string) =>
       this.engine.normalize(text, this.workFor("looking for control tokens in a chat", text.length));
-    const contents = controls.filter(({ normalized }) => normalized).map(({ content }) => normalize(content));
-    return withMarks(
-      values,
-      controls.map(({ content }) => content),
-      mark,
-      { contents: contents.filter((content) => content !== ""), normalize },
-    ) as Record<string, unknown>;
+    return withMarks(values, contents, mark, { contents: normalized, normalize }) as Record<string, unknown>;
   }
 
   /**

@@ -404,7 +404,7 @@ export class Evaluator implements Runtime {
     // As in jinja2, an iteration that `break` or `continue` ends counts as none.
     let completed = false;
     for (let item = context.next(); item !== undefined; item = context.next()) {
-      // About as much as so many nodes.
+      // A turn of a loop costs about as much as evaluating this many nodes.
       budget.work(8);
       const given = new Map<string, Value>([["loop", context]]);
       this.take(loop.target, item, given);

@@ -62,7 +62,7 @@ function getter(
   };
 }
 
-/** The same for several attributes with commas between them. */
+/** Keys for sorting by several attributes, which have commas between them. */
 function multiGetter(runtime: Runtime, attribute: Value | undefined, after: Getter): Getter {
   const attributes = typeof attribute === "string" ? attribute.split(",") : [attribute ?? null];
   const getters = attributes.map((each) => getter(runtime, each, after));

@@ -8,7 +8,7 @@ import { strftime } from "./strftime.ts";
 import { textOf } from "./text_of.ts";
 import { type Args, Callable, Dict, Namespace, Native, Range, Tuple, Undefined, type Value } from "./values.ts";
 
-/** As in jinja2's sandbox. */
+/** The longest `range` that jinja2's sandbox allows. */
 const MAX_RANGE = 100_000;
 
 /** `loop` within a `for`. */

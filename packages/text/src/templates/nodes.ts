@@ -102,7 +102,7 @@ export interface IfNode extends At {
 /** What macros and the bodies of `{% call %}` have in common. */
 export interface MacroParts extends At {
   readonly parameters: readonly NameNode[];
-  /** Of the last parameters. */
+  /** Default values of the last parameters. */
   readonly defaults: readonly Expression[];
   readonly body: readonly Statement[];
 }

@@ -29,7 +29,7 @@ export function numberOf(value: Value): number | bigint | Float | undefined {
   return isInteger(value) || value instanceof Float ? value : undefined;
 }
 
-/** As double; integers that are too large fail. */
+/** A number as a double. Integers beyond the largest double fail. */
 export function doubleOf(value: number | bigint | Float): number {
   if (value instanceof Float) return value.value;
   const number = Number(value);

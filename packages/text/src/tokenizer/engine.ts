@@ -20,12 +20,29 @@ export interface EncodeSettings {
   mark?: string | undefined;
 }
 
+/** Calls `make` when its result is first needed. */
+function once<T>(make: () => T): () => T {
+  let made: { value: T } | undefined;
+  return () => {
+    made ??= { value: make() };
+    return made.value;
+  };
+}
+
 /** Longer texts are split, and longer pieces encoded, in slices: an asynchronous call may pause between them. */
 const LONG_TEXT = 1 << 12;
 
+/** The added tokens that control the model: all of them, and those that are found in normalized text as they are there. */
+export interface ControlTokens {
+  readonly contents: readonly string[];
+  readonly normalized: readonly string[];
+}
+
 /** What a `tokenizer.json` says: texts become ids, ids become texts. */
 export class TokenizerEngine {
-  readonly addedTokens: readonly AddedToken[];
+  private readonly addedTokens: readonly AddedToken[];
+  /** Found when they are first needed: it takes a search of all chat templates for each token. */
+  readonly controlTokens: () => ControlTokens;
   private readonly path: string;
   private readonly longText: number;
   private readonly vocabulary: Vocabulary;
@@ -37,7 +54,8 @@ export class TokenizerEngine {
   private readonly decoder: readonly DecoderFactory[];
   private readonly specialIds = new Set<number>();
   private readonly all: AddedTokens;
-  private readonly harmless: () => AddedTokens;
+  /** Those of the added tokens that are pieces of text. */
+  private readonly textTokens: () => AddedTokens;
 
   /**
    * @param templates sources of the checkpoint's chat templates
@@ -72,19 +90,25 @@ export class TokenizerEngine {
     const takesBytes = byteLevel?.leavesText === true;
     this.model = readModel({ path, json: json.model, vocabulary: this.vocabulary, scores, refuse, takesBytes });
 
-    this.addedTokens = readAddedTokens(json.added_tokens, refuse);
-    for (const { content, id, special } of this.addedTokens) {
+    const added = readAddedTokens(json.added_tokens, refuse);
+    this.addedTokens = added;
+    for (const { content, id, special } of added) {
       this.vocabulary.addAdded(content, id);
       if (special) this.specialIds.add(id);
     }
-    const tokensOf = (tokens: readonly AddedToken[]) =>
-      new AddedTokens(tokens, this.normalizer, new Work(path, "opening it", maxSteps));
-    this.all = tokensOf(this.addedTokens);
-    let harmless: AddedTokens | undefined;
-    this.harmless = () => {
-      harmless ??= tokensOf(this.addedTokens.filter((token) => !isControlToken(token, templates)));
-      return harmless;
-    };
+    const work = () => new Work(path, "opening it", maxSteps);
+    const tokensOf = (tokens: readonly AddedToken[]) => new AddedTokens(tokens, this.normalizer, work());
+    this.all = tokensOf(added);
+    const controls = once(() => new Set(added.filter((token) => isControlToken(token, templates))));
+    this.textTokens = once(() => tokensOf(added.filter((token) => !controls().has(token))));
+    this.controlTokens = once(() => {
+      const tokens = [...controls()];
+      const normalized = tokens.filter((token) => token.normalized);
+      return {
+        contents: tokens.map(({ content }) => content),
+        normalized: normalized.map(({ content }) => this.normalizer(content, work())).filter((text) => text !== ""),
+      };
+    });
   }
 
   /** A text as the normalizer changes it. */
@@ -96,7 +120,7 @@ export class TokenizerEngine {
   *encodeInSlices(given: string, settings: EncodeSettings, work: Work): Generator<void, number[]> {
     const ids: number[] = [];
     const text = given.isWellFormed() ? given : given.toWellFormed();
-    const added = settings.parses ? this.all : this.harmless();
+    const added = settings.parses ? this.all : this.textTokens();
     const { mark } = settings;
     const marks = mark === undefined ? [] : [mark, this.normalizer(mark, work)].filter((each) => each !== "");
     for (const outer of added.plain.segments(text, work)) {
